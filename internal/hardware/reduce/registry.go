@@ -1,0 +1,79 @@
+package reduce
+
+import "ringlane/internal/model/dtype"
+
+// implementation is one way to reduce.
+type implementation struct {
+	name      string
+	available func() bool
+	kernel    func(t dtype.Type, op dtype.Op) Kernel // nil where it has none
+}
+
+// implementations stands in order of preference. The last one has a kernel for
+// everything, everywhere.
+var implementations = []implementation{
+	{"go", func() bool { return true }, goKernel},
+}
+
+// Implementation says what the registry knows about one way to reduce.
+type Implementation struct {
+	Name      string
+	Available bool // on this machine
+}
+
+// Implementations lists the registry in order of preference.
+func Implementations() []Implementation {
+	var list []Implementation
+	for _, im := range implementations {
+		list = append(list, Implementation{im.name, im.available()})
+	}
+	return list
+}
+
+// For returns the preferred kernel for op over t on this machine. It returns nil
+// for an invalid t or op and for nothing else.
+func For(t dtype.Type, op dtype.Op) Kernel {
+	for _, im := range implementations {
+		if im.available() {
+			if k := im.kernel(t, op); k != nil {
+				return k
+			}
+		}
+	}
+	return nil
+}
+
+// ForImpl returns the kernel of the implementation called name, nil where it is
+// unknown, cannot run on this machine, or has no kernel for op over t.
+func ForImpl(name string, t dtype.Type, op dtype.Op) Kernel {
+	for _, im := range implementations {
+		if im.name == name && im.available() {
+			return im.kernel(t, op)
+		}
+	}
+	return nil
+}
+
+// goKernel is the implementation that all others are measured against.
+func goKernel(t dtype.Type, op dtype.Op) Kernel {
+	if !op.Valid() {
+		return nil
+	}
+	switch t {
+	case dtype.F32:
+		return nativeKernel[float32](op)
+	case dtype.F64:
+		return nativeKernel[float64](op)
+	case dtype.F16, dtype.BF16:
+		return halfKernel(t, op)
+	case dtype.I8:
+		return nativeKernel[int8](op)
+	case dtype.U8:
+		return nativeKernel[uint8](op)
+	case dtype.I32:
+		return nativeKernel[int32](op)
+	case dtype.I64:
+		return nativeKernel[int64](op)
+	}
+	return nil
+}
