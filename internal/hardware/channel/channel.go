@@ -1,0 +1,105 @@
+// Package channel is a one-way stream of messages from one rank to one reader,
+// or to several that each read all of it, over windows. Protocols differ in how
+// a message is laid out in a slot; they share the accounting of slots and the
+// bell that wakes a sleeper.
+//
+// Data lies in the reader's window (in the writer's own where there are several
+// readers), acknowledgements in the writer's: everybody polls near memory.
+package channel
+
+import (
+	"sync/atomic"
+	"time"
+
+	"ringlane/internal/hardware/sys"
+)
+
+// Slots is the number of messages that a channel holds before its writer has to
+// wait for an acknowledgement.
+const Slots = 4
+
+// Writer is the sending end. Only one goroutine at a time may use it.
+type Writer interface {
+	// Reserve returns room for a message of n bytes, or false while all slots
+	// hold messages that a reader has not released. Reserving again before
+	// Commit returns the same room. n must not exceed the slot size.
+	Reserve(n int) ([]byte, bool)
+	// Commit publishes the reserved message with a tag, and wakes sleepers.
+	Commit(tag uint32)
+}
+
+// Reader is the receiving end. Only one goroutine at a time may use it.
+type Reader interface {
+	// Peek returns the next message and its tag, or false while it has not
+	// arrived whole. The bytes stay valid until Release.
+	Peek() (message []byte, tag uint32, ok bool)
+	// Release gives the slot of the peeked message back and wakes its writer.
+	Release()
+}
+
+// Bell lets one party sleep until another has something for it. It is 8 bytes
+// of a window: a futex word that counts rings, and whether the owner sleeps.
+//
+// Ringing costs one load while the owner is awake. It relies on what precedes
+// it being a sequentially consistent store (Commit and Release end with one),
+// and on the owner looking for work between Doze and Sleep: either the ringer
+// sees the owner asleep, or the owner sees what the ringer stored.
+type Bell struct{ rings, asleep *atomic.Uint32 }
+
+// NewBell uses the 8 bytes at off of a window.
+func NewBell(mem []byte, off int) Bell {
+	return Bell{sys.Word32(mem, off), sys.Word32(mem, off+4)}
+}
+
+// Ring wakes the owner if it sleeps.
+func (b Bell) Ring() {
+	if b.asleep.Load() != 0 {
+		b.rings.Add(1)
+		sys.FutexWake(b.rings)
+	}
+}
+
+// Doze announces that the owner is about to sleep, and returns the ticket for
+// Sleep. The owner must look for work once more before it sleeps.
+func (b Bell) Doze() (ticket uint32) {
+	ticket = b.rings.Load()
+	b.asleep.Store(1)
+	return ticket
+}
+
+// Sleep waits until the bell rings, at most for limit.
+func (b Bell) Sleep(ticket uint32, limit time.Duration) { sys.FutexWait(b.rings, ticket, limit) }
+
+// Awake takes Doze back.
+func (b Bell) Awake() { b.asleep.Store(0) }
+
+// Credit is the writer's view of its readers' acknowledgements.
+type Credit struct {
+	acks []*atomic.Uint64 // in the writer's window, a cache line each
+	seen uint64           // every reader has released this many
+}
+
+// NewCredit takes one acknowledgement word a reader.
+func NewCredit(acks []*atomic.Uint64) Credit { return Credit{acks: acks} }
+
+// Free reports whether message number n (from 0) may be written. The readers'
+// lines are looked at only when the last known count does not suffice, so once
+// in Slots messages.
+func (c *Credit) Free(n uint64) bool {
+	if n-c.seen < Slots {
+		return true
+	}
+	least := n
+	for _, a := range c.acks {
+		least = min(least, a.Load())
+	}
+	c.seen = least
+	return n-least < Slots
+}
+
+// Ring wakes everybody in bells.
+func Ring(bells []Bell) {
+	for _, b := range bells {
+		b.Ring()
+	}
+}

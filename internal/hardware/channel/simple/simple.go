@@ -1,0 +1,106 @@
+// Package simple is the protocol for bulk data: a slot holds a header line and
+// then the bytes, and the header's sequence number is stored last.
+//
+// It assumes that the sequence number is stored and loaded as one 8-byte atomic
+// with release and acquire order: every byte before the store is visible after
+// the load (x86 TSO gives it to plain moves, arm64 needs STLR and LDAR; Go's
+// atomics are both). Over a path that reorders posted writes it does not hold.
+package simple
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"ringlane/internal/hardware/channel"
+	"ringlane/internal/hardware/sys"
+)
+
+// header is one cache line: sequence number, then tag and length in one word.
+const header = 64
+
+// Bytes is the window memory that a channel with slots for payload bytes needs.
+func Bytes(payload int) int { return channel.Slots * stride(payload) }
+
+func stride(payload int) int { return header + (payload+63)/64*64 }
+
+type slot struct {
+	sequence *atomic.Uint64 // number of the message in it, from 1
+	about    *atomic.Uint64 // tag<<32 | length
+	data     []byte
+}
+
+func slots(mem []byte, payload int) (s [channel.Slots]slot) {
+	for i := range s {
+		at := i * stride(payload)
+		s[i] = slot{
+			sequence: sys.Word64(mem, at),
+			about:    sys.Word64(mem, at+8),
+			data:     mem[at+header : at+header+payload : at+header+payload],
+		}
+	}
+	return s
+}
+
+type writer struct {
+	slots    [channel.Slots]slot
+	sent     uint64
+	reserved int
+	credit   channel.Credit
+	bells    []channel.Bell
+}
+
+// NewWriter is the sending end over mem, with one acknowledgement word and one
+// bell a reader.
+func NewWriter(mem []byte, payload int, acks []*atomic.Uint64, bells []channel.Bell) channel.Writer {
+	return &writer{slots: slots(mem, payload), credit: channel.NewCredit(acks), bells: bells}
+}
+
+func (w *writer) Reserve(n int) ([]byte, bool) {
+	if !w.credit.Free(w.sent) {
+		return nil, false
+	}
+	data := w.slots[w.sent%channel.Slots].data
+	if n > len(data) {
+		panic(fmt.Sprintf("simple: message of %d bytes in slots of %d", n, len(data)))
+	}
+	w.reserved = n
+	return data[:n], true
+}
+
+func (w *writer) Commit(tag uint32) {
+	s := &w.slots[w.sent%channel.Slots]
+	w.sent++
+	s.about.Store(uint64(tag)<<32 | uint64(w.reserved))
+	s.sequence.Store(w.sent)
+	channel.Ring(w.bells)
+}
+
+type reader struct {
+	slots    [channel.Slots]slot
+	received uint64
+	ack      *atomic.Uint64
+	bell     channel.Bell
+}
+
+// NewReader is the receiving end over mem; ack is this reader's word in the
+// writer's window, and bell wakes the writer.
+func NewReader(mem []byte, payload int, ack *atomic.Uint64, bell channel.Bell) channel.Reader {
+	return &reader{slots: slots(mem, payload), ack: ack, bell: bell}
+}
+
+func (r *reader) Peek() ([]byte, uint32, bool) {
+	s := &r.slots[r.received%channel.Slots]
+	if s.sequence.Load() != r.received+1 {
+		return nil, 0, false
+	}
+	about := s.about.Load()
+	// The length comes from another process: never trust it with our bounds.
+	n := min(int(uint32(about)), len(s.data))
+	return s.data[:n], uint32(about >> 32), true
+}
+
+func (r *reader) Release() {
+	r.received++
+	r.ack.Store(r.received)
+	r.bell.Ring()
+}

@@ -1,0 +1,344 @@
+package communicator
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"ringlane/internal/hardware/sys"
+)
+
+// How long a rank that waits keeps its core: first it polls, then it offers the
+// core to others between polls, then it sleeps until a bell rings.
+const (
+	spinPolls       = 600 // some 20 us; where every rank has a core of its own
+	spinPollsShared = 20  // where ranks outnumber cores, the peer may need this one
+	yields          = 24
+	shortNap        = 5 * time.Millisecond  // a sleeper looks around this often at first
+	longNap         = 50 * time.Millisecond // and this often after a while
+	shortNaps       = 10
+)
+
+// submit hands an operation to whoever drives.
+func (c *Comm) submit(o *operation) {
+	c.inboxMu.Lock()
+	c.inbox = append(c.inbox, o)
+	c.inboxFull.Store(true)
+	c.inboxMu.Unlock()
+}
+
+// collect moves submitted work to the driver's own queues.
+func (c *Comm) collect() {
+	if !c.inboxFull.Load() {
+		return
+	}
+	c.inboxMu.Lock()
+	c.queue = append(c.queue, c.inbox...)
+	c.inbox = c.inbox[:0]
+	for _, m := range c.messages {
+		c.lanes.post(m)
+	}
+	c.messages = c.messages[:0]
+	c.inboxFull.Store(false)
+	c.inboxMu.Unlock()
+}
+
+// poll does what can be done without waiting, for every operation under way.
+// Only the holder of c.driver calls it.
+func (c *Comm) poll() (moved bool) {
+	c.collect()
+	if c.failed.Load() != nil {
+		c.drain()
+		return true
+	}
+	for len(c.queue) > 0 {
+		o := c.queue[0]
+		if o.sequence == 0 {
+			c.dispatch(o)
+			o.begin()
+		}
+		m, err := o.advance()
+		if err != nil {
+			c.fail(err)
+			c.drain()
+			return true
+		}
+		moved = moved || m
+		if !o.finished {
+			break
+		}
+		copy(c.queue, c.queue[1:])
+		c.queue = c.queue[:len(c.queue)-1]
+		c.complete(o, nil)
+	}
+	if c.lanes.active() {
+		m, err := c.lanes.poll()
+		if err != nil {
+			c.fail(err)
+			c.drain()
+			return true
+		}
+		moved = moved || m
+	}
+	return moved
+}
+
+// complete tells the one who waits for o.
+func (c *Comm) complete(o *operation, err *Error) {
+	if err == nil {
+		c.turn = time.Now()
+		c.recorder.Record(o.call.Collective, max(len(o.call.In), len(o.call.Out)), c.turn.Sub(o.submitted))
+	}
+	c.settle(&o.pending, err)
+}
+
+// drain fails everything under way with the communicator's failure.
+func (c *Comm) drain() {
+	err := c.failed.Load()
+	for _, o := range c.queue {
+		c.complete(o, err)
+	}
+	c.queue = c.queue[:0]
+	c.lanes.drain(err)
+}
+
+func (c *Comm) idle() bool { return len(c.queue) == 0 && !c.lanes.active() }
+
+// waiter is what drive works for.
+type waiter interface{ over() bool }
+
+// drive polls until w is over. The caller holds c.driver.
+func (c *Comm) drive(w waiter, until time.Time) {
+	polls, naps := 0, 0
+	for {
+		moved := c.poll()
+		if w.over() {
+			return
+		}
+		if moved {
+			polls, naps = 0, 0
+			continue
+		}
+		polls++
+		if polls < c.spins {
+			sys.Pause()
+			continue
+		}
+		if polls < c.spins+yields {
+			runtime.Gosched() // other goroutines of this process
+			sys.Yield()       // other threads of this core
+			continue
+		}
+		now := time.Now()
+		if !until.IsZero() && now.After(until) {
+			return
+		}
+		ticket := c.control.bell.Doze()
+		if c.poll() {
+			c.control.bell.Awake()
+			if w.over() {
+				return
+			}
+			polls, naps = 0, 0
+			continue
+		}
+		if c.inspect(now) {
+			c.control.bell.Awake()
+			continue // poll hands the failure out
+		}
+		nap := shortNap
+		if naps++; naps > shortNaps {
+			nap = longNap
+		}
+		if !until.IsZero() {
+			nap = min(nap, time.Until(until))
+		}
+		c.control.bell.Sleep(ticket, min(nap, c.untilDeadline(now)))
+		c.control.bell.Awake()
+		polls = c.spins // after a nap: poll, offer the core, nap again
+	}
+}
+
+// leave gives the driver's seat up and sees to it that work left over has a
+// driver: whoever submitted while the seat was taken relies on that.
+func (c *Comm) leave() {
+	rest := !c.idle()
+	c.driver.Unlock()
+	if rest || c.inboxFull.Load() {
+		c.wakeBackground()
+	}
+}
+
+func (c *Comm) wakeBackground() {
+	c.backgroundOnce.Do(func() {
+		go c.background()
+	})
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// everything is over when nothing is under way.
+type everything struct{ c *Comm }
+
+func (e everything) over() bool { return e.c.idle() && !e.c.inboxFull.Load() }
+
+// background drives while nobody waits inside a call.
+func (c *Comm) background() {
+	for {
+		select {
+		case <-c.quit:
+			return
+		case <-c.wake:
+		}
+		c.driver.Lock()
+		c.drive(everything{c}, time.Time{})
+		c.leave()
+	}
+}
+
+// fail makes err the fate of this communicator, here and for its peers. The
+// first failure stays.
+func (c *Comm) fail(err *Error) {
+	if c.failed.CompareAndSwap(nil, err) {
+		c.control.fail(err)
+		for p := range c.peers {
+			if p != c.rank {
+				c.peers[p].control.bell.Ring()
+			}
+		}
+	}
+}
+
+// inspect looks, after a wait that was long enough to sleep, for a reason why
+// nothing moves. It reports whether it failed the communicator.
+func (c *Comm) inspect(now time.Time) bool {
+	if len(c.queue) > 0 {
+		if err := c.suspect(c.queue[0], now); err != nil {
+			return c.condemn(err)
+		}
+	}
+	if err := c.lanes.suspect(now); err != nil {
+		return c.condemn(err)
+	}
+	return false
+}
+
+// condemn fails the communicator unless a last look moves something after all:
+// what a peer stored before it ended counts.
+func (c *Comm) condemn(err *Error) bool {
+	if c.poll() {
+		return c.failed.Load() != nil
+	}
+	c.fail(err)
+	return true
+}
+
+// suspect says why o cannot finish, or nil.
+func (c *Comm) suspect(o *operation, now time.Time) *Error {
+	for p := range c.peers {
+		if p == c.rank {
+			continue
+		}
+		peer := &c.peers[p]
+		switch state := peer.control.state.Load(); {
+		case state == stateFailed:
+			return c.echo(p)
+		case peer.control.completed.Load() >= o.sequence:
+			continue // it has done its part
+		case state == stateClosed:
+			return failf(Closed, "%s: %s has closed the communicator after %d collectives, without this one (all ranks must make the same calls)",
+				o.name(), c.who(p), peer.control.completed.Load())
+		case peer.process.Ended():
+			return failf(Dead, "%s: %s is gone: its process ended without closing the communicator (look at that rank's own output, and at the kernel log for the OOM killer)",
+				o.name(), c.who(p))
+		}
+		if err := c.disagreement(o, p); err != nil {
+			return err
+		}
+	}
+	if now.Sub(o.started) < c.cfg.Timeout {
+		return nil
+	}
+	return failf(Timeout, "%s: no progress within %v: %s (raise RINGLANE_TIMEOUT if that rank is only slow)", o.name(), c.cfg.Timeout, c.culprits(o))
+}
+
+// culprits names the ranks that o waits for: those that have not entered it, or
+// else the one that owes the current step.
+func (c *Comm) culprits(o *operation) string {
+	var late []string
+	for p := range c.peers {
+		if p == c.rank || c.peers[p].control.entered.Load() >= o.sequence {
+			continue
+		}
+		if n := c.peers[p].control.entered.Load(); n > 0 {
+			late = append(late, fmt.Sprintf("%s has not entered it (its last is #%d)", c.whoNow(p), n))
+		} else {
+			late = append(late, fmt.Sprintf("%s has not entered any", c.whoNow(p)))
+		}
+	}
+	if len(late) > 0 {
+		return strings.Join(late, "; ")
+	}
+	step := o.route.program[o.step]
+	where := fmt.Sprintf("step %d of %d (%v), chunk %d, segment %d of %d", o.step+1, len(o.route.program), step.Kind, step.Chunk, o.round+1, o.rounds)
+	if o.blockedOn < 0 {
+		return fmt.Sprintf("a peer has not taken over earlier data in %s, over shared memory", where)
+	}
+	return fmt.Sprintf("%s owes rank %d %s, over shared memory", c.whoNow(o.blockedOn), c.rank, where)
+}
+
+// disagreement compares what peer says about collective o with what this rank
+// asked for.
+func (c *Comm) disagreement(o *operation, peer int) *Error {
+	theirs, ok := c.peers[peer].control.described(o.sequence)
+	if !ok || theirs == o.desc {
+		return nil
+	}
+	return failf(Mismatch, "collective #%d: ranks disagree: rank %d calls %v, rank %d calls %v (all ranks must make the same calls in the same order)",
+		o.sequence, c.rank, o.desc, peer, theirs)
+}
+
+// echo takes over the failure that peer reports.
+func (c *Comm) echo(peer int) *Error {
+	e := c.peers[peer].control.failure()
+	if strings.HasPrefix(e.Text, reported) {
+		return e
+	}
+	return &Error{e.Code, fmt.Sprintf("%s %d: %s", reported, peer, e.Text)}
+}
+
+const reported = "reported by rank"
+
+// untilDeadline is the time left to the operation that is due first.
+func (c *Comm) untilDeadline(now time.Time) time.Duration {
+	left := longNap
+	if len(c.queue) > 0 {
+		left = min(left, c.queue[0].started.Add(c.cfg.Timeout).Sub(now))
+	}
+	return max(left, time.Millisecond)
+}
+
+func (o *operation) name() string {
+	return fmt.Sprintf("%v (collective #%d)", o.desc, o.sequence)
+}
+
+// who names a rank with what one needs to find its process.
+func (c *Comm) who(rank int) string {
+	p := &c.peers[rank]
+	return fmt.Sprintf("rank %d (pid %d on %s)", rank, p.PID, p.Host)
+}
+
+// whoNow adds what the kernel says of the process.
+func (c *Comm) whoNow(rank int) string {
+	p := &c.peers[rank]
+	if p.Host != c.peers[c.rank].Host {
+		return c.who(rank)
+	}
+	if state := sys.ProcessState(p.PID); state != "" {
+		return fmt.Sprintf("rank %d (pid %d on %s, %s)", rank, p.PID, p.Host, state)
+	}
+	return c.who(rank)
+}

@@ -1,0 +1,313 @@
+package communicator
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"ringlane/internal/model/dtype"
+)
+
+// AnySource as the peer of a receive takes a message from whichever rank sends
+// one with that tag first.
+const AnySource = -1
+
+// message is one point-to-point send or receive under way.
+type message struct {
+	pending
+	send bool
+	buf  []byte
+	typ  dtype.Type
+	peer int // AnySource only for a receive
+	tag  int32
+	at   int // bytes done
+	from int // receive: the sender, once matched
+}
+
+func (m *message) String() string {
+	verb, to := "recv", "from"
+	if m.send {
+		verb, to = "send", "to"
+	}
+	whom := fmt.Sprintf("rank %d", m.peer)
+	if m.peer == AnySource {
+		whom = "any rank"
+	}
+	return fmt.Sprintf("%s of %d × %v %s %s with tag %d", verb, len(m.buf)/m.typ.Size(), m.typ, to, whom, m.tag)
+}
+
+// laneHeader precedes the data of a message's first segment: total bytes, tag
+// and element type.
+const laneHeader = 16
+
+// laneTag marks lane segments; they need no agreement beyond their header.
+const laneTag = 0x6c616e65
+
+// parcel is a message that arrived before a receive with its tag was posted.
+type parcel struct {
+	tag  int32
+	typ  dtype.Type
+	size int
+	data []byte
+}
+
+// arrival is the state of one incoming lane.
+type arrival struct {
+	busy    bool     // a message is coming in
+	into    *message // its receive, or nil: it is kept in keep
+	keep    parcel
+	waiting []parcel // complete, in order of arrival
+}
+
+// lanes carry point-to-point messages beside the collectives. A message waits
+// in the channel until a receive from its sender is posted; only if that one
+// has another tag it is moved to the heap, to let later ones pass.
+type lanes struct {
+	comm     *Comm
+	sends    [][]*message // by peer
+	receives []*message   // not matched yet, in order of posting
+	arrivals []arrival    // by peer
+	open     int          // messages under way
+}
+
+func newLanes(c *Comm) *lanes {
+	return &lanes{comm: c, sends: make([][]*message, c.size), arrivals: make([]arrival, c.size)}
+}
+
+func (l *lanes) active() bool { return l.open > 0 }
+
+// post takes a message over. A receive is first offered what has arrived.
+func (l *lanes) post(m *message) {
+	l.open++
+	if m.send {
+		l.sends[m.peer] = append(l.sends[m.peer], m)
+		return
+	}
+	l.receives = append(l.receives, m)
+}
+
+func (l *lanes) poll() (moved bool, err *Error) {
+	for p := range l.sends {
+		for len(l.sends[p]) > 0 {
+			m := l.sends[p][0]
+			ok := l.push(m)
+			moved = moved || ok
+			if !ok {
+				break
+			}
+			if m.at == len(m.buf) {
+				l.sends[p] = l.sends[p][1:]
+				l.finish(m, nil)
+			}
+		}
+	}
+	ok, err := l.redeem()
+	moved = moved || ok
+	for p := range l.arrivals {
+		for err == nil && (l.arrivals[p].busy || l.wanted(p)) {
+			ok, e := l.pull(p)
+			moved, err = moved || ok, e
+			if !ok {
+				break
+			}
+		}
+	}
+	return moved, err
+}
+
+// push sends the next segment of m if there is room.
+func (l *lanes) push(m *message) bool {
+	head := 0
+	if m.at == 0 {
+		head = laneHeader
+	}
+	n := min(len(m.buf)-m.at, l.comm.layout.segment-head)
+	w := l.comm.ends.to[lane][m.peer]
+	room, ok := w.Reserve(head + n)
+	if !ok {
+		return false
+	}
+	if head > 0 {
+		binary.LittleEndian.PutUint64(room, uint64(len(m.buf)))
+		binary.LittleEndian.PutUint32(room[8:], uint32(m.tag))
+		binary.LittleEndian.PutUint32(room[12:], uint32(m.typ))
+	}
+	copy(room[head:], m.buf[m.at:m.at+n])
+	m.at += n
+	w.Commit(laneTag)
+	return true
+}
+
+// wanted reports whether a receive that could take a message from p is posted.
+func (l *lanes) wanted(p int) bool {
+	for _, m := range l.receives {
+		if m.peer == p || m.peer == AnySource && p != l.comm.rank {
+			return true
+		}
+	}
+	return false
+}
+
+// match takes the first posted receive for a message from p off the list.
+func (l *lanes) match(p int, tag int32, typ dtype.Type, size int) (*message, *Error) {
+	for i, m := range l.receives {
+		if m.tag != tag || m.peer != p && m.peer != AnySource {
+			continue
+		}
+		if size != len(m.buf) || typ != m.typ {
+			return nil, failf(Mismatch, "%v: the message from rank %d has %d bytes of %v, the receive %d bytes of %v (both sides must agree)",
+				m, p, size, typ, len(m.buf), m.typ)
+		}
+		l.receives = append(l.receives[:i], l.receives[i+1:]...)
+		m.from = p
+		return m, nil
+	}
+	return nil, nil
+}
+
+// redeem gives kept messages to receives posted since.
+func (l *lanes) redeem() (moved bool, err *Error) {
+	if len(l.receives) == 0 {
+		return false, nil
+	}
+	for p := range l.arrivals {
+		a := &l.arrivals[p]
+		kept := a.waiting[:0]
+		for _, parcel := range a.waiting {
+			m, e := l.match(p, parcel.tag, parcel.typ, parcel.size)
+			if e != nil {
+				err = e
+			}
+			if m == nil {
+				kept = append(kept, parcel)
+				continue
+			}
+			copy(m.buf, parcel.data)
+			l.finish(m, nil)
+			moved = true
+		}
+		clear(a.waiting[len(kept):])
+		a.waiting = kept
+	}
+	return moved, err
+}
+
+// pull takes the next segment from p if there is one.
+func (l *lanes) pull(p int) (bool, *Error) {
+	a := &l.arrivals[p]
+	r := l.comm.ends.from[lane][p]
+	data, tag, ok := r.Peek()
+	if !ok {
+		return false, nil
+	}
+	if tag != laneTag || !a.busy && len(data) < laneHeader {
+		return false, failf(Mismatch, "recv from %s: its channel holds something that is no message (does every rank run the same version?)", l.comm.who(p))
+	}
+	if !a.busy {
+		a.busy = true
+		a.keep = parcel{
+			size: int(binary.LittleEndian.Uint64(data)),
+			tag:  int32(binary.LittleEndian.Uint32(data[8:])),
+			typ:  dtype.Type(binary.LittleEndian.Uint32(data[12:])),
+		}
+		data = data[laneHeader:]
+		var err *Error
+		if a.into, err = l.match(p, a.keep.tag, a.keep.typ, a.keep.size); err != nil {
+			return false, err
+		}
+	}
+	whole := false
+	if a.into != nil {
+		a.into.at += copy(a.into.buf[a.into.at:], data)
+		whole = a.into.at == len(a.into.buf)
+	} else {
+		a.keep.data = append(a.keep.data, data...)
+		whole = len(a.keep.data) >= a.keep.size
+	}
+	r.Release()
+	if !whole {
+		return true, nil
+	}
+	if a.into != nil {
+		l.finish(a.into, nil)
+	} else {
+		a.waiting = append(a.waiting, a.keep)
+	}
+	a.busy, a.into, a.keep = false, nil, parcel{}
+	_, err := l.redeem()
+	return true, err
+}
+
+func (l *lanes) finish(m *message, err *Error) {
+	l.open--
+	l.comm.settle(&m.pending, err)
+}
+
+func (l *lanes) each(do func(*message)) {
+	for p := range l.sends {
+		for _, m := range l.sends[p] {
+			do(m)
+		}
+	}
+	for _, m := range l.receives {
+		do(m)
+	}
+	for p := range l.arrivals {
+		if m := l.arrivals[p].into; m != nil {
+			do(m)
+		}
+	}
+}
+
+func (l *lanes) drain(err *Error) {
+	l.each(func(m *message) { l.finish(m, err) })
+	for p := range l.sends {
+		l.sends[p] = nil
+		l.arrivals[p].into = nil
+	}
+	l.receives = nil
+}
+
+// suspect says why a message cannot finish, or nil.
+func (l *lanes) suspect(now time.Time) (err *Error) {
+	c := l.comm
+	l.each(func(m *message) {
+		if err != nil {
+			return
+		}
+		closed := 0
+		for p := range c.peers {
+			if p == c.rank {
+				continue
+			}
+			peer := &c.peers[p]
+			state := peer.control.state.Load()
+			if state == stateFailed {
+				err = c.echo(p)
+				return
+			}
+			if m.peer != p && m.peer != AnySource {
+				continue
+			}
+			switch {
+			case state == stateClosed:
+				closed++
+				if m.peer == p || closed == c.size-1 {
+					err = failf(Closed, "%v: %s has closed the communicator", m, c.who(p))
+					return
+				}
+			case peer.process.Ended():
+				err = failf(Dead, "%v: %s is gone: its process ended without closing the communicator (look at that rank's own output, and at the kernel log for the OOM killer)", m, c.who(p))
+				return
+			}
+		}
+		if now.Sub(m.submitted) >= c.cfg.Timeout {
+			whom := "no rank sent one"
+			if m.peer != AnySource {
+				whom = fmt.Sprintf("%s does not answer, over shared memory", c.whoNow(m.peer))
+			}
+			err = failf(Timeout, "%v: no progress within %v: %s (raise RINGLANE_TIMEOUT if that rank is only slow)", m, c.cfg.Timeout, whom)
+		}
+	})
+	return err
+}
