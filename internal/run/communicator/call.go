@@ -120,6 +120,16 @@ func (c *Call) lengths(ranks, rank int) (in, out int) {
 	return in, out
 }
 
+// Lengths is the number of elements that call uses of In and of Out on this
+// rank.
+func (c *Comm) Lengths(call *Call) (in, out int, err error) {
+	if err := call.sane(c.size); err != nil {
+		return 0, 0, err
+	}
+	in, out = call.lengths(c.size, c.rank)
+	return in, out, nil
+}
+
 func total(counts []int) (sum int) {
 	for _, n := range counts {
 		sum += n
@@ -127,8 +137,8 @@ func total(counts []int) (sum int) {
 	return sum
 }
 
-// check validates the call and cuts In and Out to what it uses.
-func (c *Call) check(ranks, rank int) error {
+// sane validates all but the buffers.
+func (c *Call) sane(ranks int) error {
 	if !c.Type.Valid() {
 		return failf(Argument, "%v: %v is not an element type (the C header lists them)", c.Collective, c.Type)
 	}
@@ -150,12 +160,17 @@ func (c *Call) check(ranks, rank int) error {
 				return failf(Argument, "%v: the count for rank %d is negative", c.Collective, r)
 			}
 		}
-		if c.SendCounts[rank] != c.RecvCounts[rank] {
-			return failf(Argument, "%v: rank %d sends itself %d elements and expects %d", c.Collective, rank, c.SendCounts[rank], c.RecvCounts[rank])
-		}
 	}
-	if c.Collective == schedule.Barrier {
-		return nil
+	return nil
+}
+
+// check validates the call and cuts In and Out to what it uses.
+func (c *Call) check(ranks, rank int) error {
+	if err := c.sane(ranks); err != nil {
+		return err
+	}
+	if c.SendCounts != nil && c.SendCounts[rank] != c.RecvCounts[rank] {
+		return failf(Argument, "%v: rank %d sends itself %d elements and expects %d", c.Collective, rank, c.SendCounts[rank], c.RecvCounts[rank])
 	}
 	in, out := c.lengths(ranks, rank)
 	in, out = in*c.Type.Size(), out*c.Type.Size()

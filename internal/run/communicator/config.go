@@ -57,7 +57,7 @@ var Environment = []Variable{
 // FromEnvironment reads a Config from the variables in Environment, which
 // `ringlane run` sets, or from those that torchrun sets.
 func FromEnvironment(lookup func(string) (string, bool)) (Config, error) {
-	get := func(names ...string) string {
+	first := func(names ...string) string {
 		for _, n := range names {
 			if v, ok := lookup(n); ok && v != "" {
 				return v
@@ -68,7 +68,7 @@ func FromEnvironment(lookup func(string) (string, bool)) (Config, error) {
 	var cfg Config
 	var err error
 	number := func(what string, names ...string) int {
-		text := get(names...)
+		text := first(names...)
 		if text == "" {
 			if err == nil {
 				err = failf(Argument, "join: the environment does not say the %s: none of %s is set (start the program with `ringlane run` or torchrun)", what, strings.Join(names, ", "))
@@ -86,30 +86,44 @@ func FromEnvironment(lookup func(string) (string, bool)) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	cfg.Rendezvous = get("RINGLANE_RENDEZVOUS")
-	cfg.Algorithm, cfg.Protocol = get("RINGLANE_ALGO"), get("RINGLANE_PROTOCOL")
-	cfg.Job = get("RINGLANE_JOB")
+	cfg.Rendezvous = first("RINGLANE_RENDEZVOUS")
+	cfg.Job = first("RINGLANE_JOB")
 	if cfg.Job == "" {
 		parts := []string{"env"}
 		for _, n := range []string{"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"} {
-			parts = append(parts, get(n))
+			parts = append(parts, first(n))
 		}
 		if parts[2] == "" {
 			return Config{}, failf(Argument, "join: the environment does not name the job: neither RINGLANE_JOB nor MASTER_PORT is set (start the program with `ringlane run` or torchrun)")
 		}
 		cfg.Job = strings.Join(parts, "|")
 	}
+	return cfg, cfg.tune(func(name string) string { return first(name) })
+}
+
+// Overrides reads from the environment of this process what tunes a
+// communicator, for a caller that names rank and job itself. Variables win over
+// what cfg holds.
+func Overrides(cfg *Config) error { return cfg.tune(os.Getenv) }
+
+func (cfg *Config) tune(get func(string) string) (err error) {
 	if text := get("RINGLANE_TIMEOUT"); text != "" {
 		if cfg.Timeout, err = ParseTimeout(text); err != nil {
-			return Config{}, failf(Argument, "join: RINGLANE_TIMEOUT: %v", err)
+			return failf(Argument, "join: RINGLANE_TIMEOUT: %v", err)
 		}
 	}
 	if text := get("RINGLANE_STAGING"); text != "" {
 		if cfg.Staging, err = ParseBytes(text); err != nil {
-			return Config{}, failf(Argument, "join: RINGLANE_STAGING: %v", err)
+			return failf(Argument, "join: RINGLANE_STAGING: %v", err)
 		}
 	}
-	return cfg, nil
+	if a := get("RINGLANE_ALGO"); a != "" {
+		cfg.Algorithm = a
+	}
+	if p := get("RINGLANE_PROTOCOL"); p != "" {
+		cfg.Protocol = p
+	}
+	return nil
 }
 
 // FromProcess is FromEnvironment with the environment of this process.

@@ -62,7 +62,7 @@ func (c control) failure() *Error {
 	about := sys.Word64(c.mem, controlFailure).Load()
 	n := min(int(uint32(about)), failureText-8)
 	code := Code(about >> 32)
-	if _, ok := codes[code]; !ok {
+	if !code.valid() {
 		code = System
 	}
 	return &Error{code, string(c.mem[controlFailure+8 : controlFailure+8+n])}

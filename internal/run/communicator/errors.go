@@ -19,23 +19,36 @@ const (
 	System                   // the operating system refused something
 )
 
-var codes = map[Code]string{
-	Argument: "invalid argument",
-	Timeout:  "deadline passed",
-	Dead:     "a rank has died",
-	Mismatch: "ranks disagree",
-	Closed:   "communicator is closed",
-	Busy:     "communicator is in use",
-	Forked:   "called in a forked child",
-	Memory:   "not enough memory",
-	System:   "system error",
+// Codes lists every failure in ABI order.
+var Codes = []Code{Argument, Timeout, Dead, Mismatch, Closed, Busy, Forked, Memory, System}
+
+var codes = [...]struct{ name, meaning string }{
+	Argument: {"argument", "invalid argument"},
+	Timeout:  {"timeout", "deadline passed"},
+	Dead:     {"dead", "a rank has died"},
+	Mismatch: {"mismatch", "ranks disagree"},
+	Closed:   {"closed", "communicator is closed"},
+	Busy:     {"busy", "communicator is in use"},
+	Forked:   {"forked", "called in a forked child"},
+	Memory:   {"memory", "not enough memory"},
+	System:   {"system", "system error"},
+}
+
+func (c Code) valid() bool { return c >= Argument && c <= System }
+
+// Name is the code's identifier, such as "timeout".
+func (c Code) Name() string {
+	if !c.valid() {
+		return fmt.Sprintf("failure%d", int32(c))
+	}
+	return codes[c].name
 }
 
 func (c Code) Error() string {
-	if s, ok := codes[c]; ok {
-		return s
+	if !c.valid() {
+		return c.Name()
 	}
-	return fmt.Sprintf("failure %d", int32(c))
+	return codes[c].meaning
 }
 
 // Error is a failure with its story: what failed, why, and what to do.

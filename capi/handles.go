@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"sync"
+
+	"ringlane/internal/run/communicator"
+)
+
+// handles gives numbers to Go values for C to hold. Numbers are not used again,
+// so that a stale one is found out.
+type handles[T any] struct {
+	kind  string
+	mu    sync.RWMutex
+	last  uint64
+	items map[uint64]T
+}
+
+var (
+	comms    = handles[*communicator.Comm]{kind: "communicator", items: map[uint64]*communicator.Comm{}}
+	requests = handles[ticket]{kind: "request", items: map[uint64]ticket{}}
+)
+
+func (h *handles[T]) put(item T) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last++
+	h.items[h.last] = item
+	return h.last
+}
+
+func (h *handles[T]) get(id uint64) (T, error) {
+	h.mu.RLock()
+	item, ok := h.items[id]
+	h.mu.RUnlock()
+	if !ok {
+		return item, h.unknown(id)
+	}
+	return item, nil
+}
+
+func (h *handles[T]) take(id uint64) (T, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	item, ok := h.items[id]
+	if !ok {
+		return item, h.unknown(id)
+	}
+	delete(h.items, id)
+	return item, nil
+}
+
+func (h *handles[T]) unknown(id uint64) error {
+	return &communicator.Error{Code: communicator.Closed, Text: fmt.Sprintf("%s %d does not exist (it was closed, or never made)", h.kind, id)}
+}
