@@ -2,7 +2,6 @@ package communicator
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 const (
 	spinPolls       = 600 // some 20 us; where every rank has a core of its own
 	spinPollsShared = 20  // where ranks outnumber cores, the peer may need this one
-	yields          = 24
+	yields          = 200
 	shortNap        = 5 * time.Millisecond  // a sleeper looks around this often at first
 	longNap         = 50 * time.Millisecond // and this often after a while
 	shortNaps       = 10
@@ -126,8 +125,7 @@ func (c *Comm) drive(w waiter, until time.Time) {
 			continue
 		}
 		if polls < c.spins+yields {
-			runtime.Gosched() // other goroutines of this process
-			sys.Yield()       // other threads of this core
+			sys.Yield()
 			continue
 		}
 		now := time.Now()
@@ -290,15 +288,24 @@ func (c *Comm) culprits(o *operation) string {
 	return fmt.Sprintf("%s owes rank %d %s, over shared memory", c.whoNow(o.blockedOn), c.rank, where)
 }
 
-// disagreement compares what peer says about collective o with what this rank
-// asked for.
+// disagreement compares what peer says about its last collectives with what
+// this rank asked for. A rank that needed nothing from the others may have gone
+// past the first call in which they differ.
 func (c *Comm) disagreement(o *operation, peer int) *Error {
-	theirs, ok := c.peers[peer].control.described(o.sequence)
-	if !ok || theirs == o.desc {
-		return nil
+	for n := uint64(callRing - 1); ; n-- {
+		if o.sequence > n {
+			sequence := o.sequence - n
+			ours, known := c.control.described(sequence)
+			theirs, ok := c.peers[peer].control.described(sequence)
+			if known && ok && ours != theirs {
+				return failf(Mismatch, "collective #%d: ranks disagree: rank %d calls %v, rank %d calls %v (all ranks must make the same calls in the same order)",
+					sequence, c.rank, ours, peer, theirs)
+			}
+		}
+		if n == 0 {
+			return nil
+		}
 	}
-	return failf(Mismatch, "collective #%d: ranks disagree: rank %d calls %v, rank %d calls %v (all ranks must make the same calls in the same order)",
-		o.sequence, c.rank, o.desc, peer, theirs)
 }
 
 // echo takes over the failure that peer reports.

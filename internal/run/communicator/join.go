@@ -270,6 +270,7 @@ func (j *joining) host() (secret string, err error) {
 	fail := func(err error) (string, error) {
 		for _, g := range guests {
 			if g != nil {
+				g.conn.SetDeadline(time.Now().Add(grace))
 				write(g.conn, note{Error: err.Error(), ErrorCode: codeOf(err)})
 			}
 		}

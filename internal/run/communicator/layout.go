@@ -13,6 +13,7 @@ import (
 const MaxRanks = 64
 
 const (
+	page       = 4096
 	line       = 64        // cache line
 	llPayload  = 8 << 10   // bytes of a message that an ll slot holds
 	maxSegment = 256 << 10 // beyond this a simple slot gains nothing
@@ -50,7 +51,7 @@ type layout struct {
 
 func plan(ranks, staging int) (layout, error) {
 	l := layout{ranks: ranks}
-	fixed := l.place(0)
+	fixed := l.place(0) + int(flows)*page // each flow begins on a page
 	// Simple slots: one shared channel, one private and one lane from each peer.
 	slots := channel.Slots * (1 + 2*(ranks-1))
 	l.segment = min((staging-fixed)/slots/line*line-line, maxSegment)
@@ -66,7 +67,7 @@ func plan(ranks, staging int) (layout, error) {
 func (l *layout) place(segment int) int {
 	at := controlBytes + int(flows)*l.ranks*line
 	for f := range flows {
-		at = (at + 4095) / 4096 * 4096
+		at = (at + page - 1) / page * page
 		l.data[f] = at
 		channels := l.ranks - 1
 		if f.shared() {
