@@ -75,6 +75,8 @@ Exit status of every command: 0 success, 1 failure, 2 a wrong command line;
 	})
 	root.AddCommand(
 		newRunCommand(),
+		newBenchCommand(),
+		newBenchRankCommand(),
 		newGuardCommand(),
 		newVersionCommand(),
 	)

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ringlane/internal/model/dtype"
+	"ringlane/internal/model/schedule"
+	"ringlane/internal/run/benchmark"
+	"ringlane/internal/run/communicator"
+	"ringlane/internal/run/launch"
+)
+
+// benchRankCommand is what each rank of a benchmark runs; its one argument is
+// the benchmark.Options as JSON.
+const benchRankCommand = "bench-rank"
+
+type benchFlags struct {
+	ranks      string
+	device     string
+	sizes      string
+	smallest   string
+	largest    string
+	factor     int
+	dtype, op  string
+	algorithm  string
+	protocol   string
+	iterations int
+	json       bool
+}
+
+func newBenchCommand() *cobra.Command {
+	f := benchFlags{device: "cpu", smallest: "8", largest: "64M", factor: 4, dtype: "f32", op: "sum", algorithm: "auto", protocol: "auto"}
+	names := []string{}
+	for _, c := range schedule.Collectives {
+		names = append(names, c.String())
+	}
+	command := &cobra.Command{
+		Use:   "bench [COLLECTIVE] -n RANKS",
+		Short: "Time a collective and verify its results",
+
+		DisableFlagsInUseLine: true,
+
+		Long: `Time a collective between ranks of this machine, size by size, in the terms of
+nccl-tests, and verify every size against exact arithmetic.
+
+COLLECTIVE is one of ` + strings.Join(names, " ") + `
+(allreduce if left out).
+
+Each timed call is preceded by a barrier and counts as long as its slowest rank.
+size is the message as nccl-tests counts it: the buffer of allreduce, broadcast,
+reduce and sendrecv, the larger of the two buffers otherwise. algbw is size over
+the median time, busbw that times 2(n-1)/n for allreduce, (n-1)/n for those that
+scatter or gather, 1 for the others. wrong counts the elements that are not what
+exact arithmetic gives, over all ranks.
+
+With --json the output is one object, {"collective","ranks","device","machine",
+"setup","rows"}, and for several rank counts a list of them.
+
+Exit status: 0 if all results are right, 1 if one is wrong or a call failed, 2
+for a wrong command line.`,
+		Example: `  ringlane bench allreduce -n 4
+  ringlane bench allreduce -n 2,4 --json
+  ringlane bench alltoall -n 4 --sizes 8,4K,1M --dtype bf16
+  ringlane bench allreduce -n 4 --algo ring --protocol simple --min 1M`,
+		ValidArgs: names,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("unexpected argument %q (one collective at a time)", args[1])
+			}
+			return nil
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			return bench(f, args, command.OutOrStdout())
+		},
+	}
+	flags := command.Flags()
+	flags.StringVarP(&f.ranks, "ranks", "n", strconv.Itoa(max(launch.UsableCores(), 2)), "number of `RANKS`, or several: 2,4")
+	flags.StringVar(&f.device, "device", f.device, "where the buffers lie: `cpu`")
+	flags.StringVar(&f.sizes, "sizes", "", "the `SIZES` to measure, such as 8,4K,1M")
+	flags.StringVar(&f.smallest, "min", f.smallest, "smallest `SIZE`")
+	flags.StringVar(&f.largest, "max", f.largest, "largest `SIZE`")
+	flags.IntVar(&f.factor, "factor", f.factor, "each size is `K` times the one before")
+	flags.StringVar(&f.dtype, "dtype", f.dtype, "element `TYPE`: f32 f64 f16 bf16 i8 u8 i32 i64")
+	flags.StringVar(&f.op, "op", f.op, "reduction `OP`: sum avg min max prod")
+	flags.StringVar(&f.algorithm, "algo", f.algorithm, "`ALGORITHM`: auto ring tree oneshot direct, where the collective has it")
+	flags.StringVar(&f.protocol, "protocol", f.protocol, "`PROTOCOL`: auto ll simple")
+	flags.IntVar(&f.iterations, "iters", 0, "timed `CALLS` a size (as many as fit half a second)")
+	flags.BoolVar(&f.json, "json", false, "write JSON")
+	return command
+}
+
+func newBenchRankCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    benchRankCommand,
+		Short:  "Be one rank of a benchmark (started by bench)",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var o benchmark.Options
+			if err := json.Unmarshal([]byte(args[0]), &o); err != nil {
+				return err
+			}
+			cfg, err := communicator.FromProcess()
+			if err != nil {
+				return err
+			}
+			c, err := communicator.Join(cfg)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			out := json.NewEncoder(os.Stdout)
+			if c.Rank() == 0 {
+				if err := out.Encode(benchmark.Describe(c)); err != nil {
+					return err
+				}
+			}
+			return benchmark.Measure(c, o, func(row benchmark.Row) error { return out.Encode(row) })
+		},
+	}
+}
+
+// benchResult is the JSON of one rank count.
+type benchResult struct {
+	Collective string            `json:"collective"`
+	Ranks      int               `json:"ranks"`
+	Device     string            `json:"device"`
+	Dtype      string            `json:"dtype"`
+	Op         string            `json:"op"`
+	Machine    benchmark.Machine `json:"machine"`
+	Setup      benchmark.Setup   `json:"setup"`
+	Rows       []benchmark.Row   `json:"rows"`
+}
+
+func bench(f benchFlags, args []string, out io.Writer) error {
+	o, rankCounts, err := f.options(args)
+	if err != nil {
+		return err
+	}
+	machine := benchmark.ThisMachine(time.Now())
+	var results []benchResult
+	wrong := int64(0)
+	for _, n := range rankCounts {
+		r := benchResult{
+			Collective: o.Collective.String(), Ranks: n, Device: f.device,
+			Dtype: o.Type.String(), Op: o.Op.String(), Machine: machine, Rows: []benchmark.Row{},
+		}
+		table := out
+		if f.json {
+			table = io.Discard
+		}
+		if err := f.measure(o, n, &r, table); err != nil {
+			return err
+		}
+		for _, row := range r.Rows {
+			wrong += row.Wrong
+		}
+		results = append(results, r)
+	}
+	if f.json {
+		var document any = results
+		if len(results) == 1 {
+			document = results[0]
+		}
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		if err := e.Encode(document); err != nil {
+			return err
+		}
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d elements are wrong (see the last column; please report this with the machine's description)", wrong)
+	}
+	return nil
+}
+
+func (f *benchFlags) options(args []string) (o benchmark.Options, ranks []int, err error) {
+	if len(args) == 1 {
+		if o.Collective, err = schedule.ParseCollective(args[0]); err != nil {
+			return o, nil, usagef("%v", err)
+		}
+	}
+	if f.device != "cpu" {
+		return o, nil, usagef("--device %s: this version measures host memory only (write cpu)", f.device)
+	}
+	for _, word := range strings.Split(f.ranks, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 1 || n > communicator.MaxRanks {
+			return o, nil, usagef("-n %s: not a number of ranks (write 1 to %d, or several: 2,4)", f.ranks, communicator.MaxRanks)
+		}
+		ranks = append(ranks, n)
+	}
+	if o.Type, err = dtype.Parse(f.dtype); err != nil {
+		return o, nil, usagef("--dtype: %v", err)
+	}
+	if o.Op, err = dtype.ParseOp(f.op); err != nil {
+		return o, nil, usagef("--op: %v", err)
+	}
+	if f.iterations < 0 {
+		return o, nil, usagef("--iters %d: it must be 1 or more (0 leaves it to the time)", f.iterations)
+	}
+	o.Iterations = f.iterations
+	o.Sizes, err = f.sizeList()
+	if o.Collective == schedule.Barrier {
+		o.Sizes = []int{0}
+	}
+	return o, ranks, err
+}
+
+func (f *benchFlags) sizeList() ([]int, error) {
+	var sizes []int
+	if f.sizes != "" {
+		for _, word := range strings.Split(f.sizes, ",") {
+			n, err := communicator.ParseBytes(word)
+			if err != nil {
+				return nil, usagef("--sizes: %v", err)
+			}
+			sizes = append(sizes, n)
+		}
+		return sizes, nil
+	}
+	least, err := communicator.ParseBytes(f.smallest)
+	if err != nil {
+		return nil, usagef("--min: %v", err)
+	}
+	most, err := communicator.ParseBytes(f.largest)
+	if err != nil {
+		return nil, usagef("--max: %v", err)
+	}
+	if least < 1 || most < least || f.factor < 2 {
+		return nil, usagef("--min %s --max %s --factor %d: there is no size to measure (min is at least 1, max no less, factor at least 2)", f.smallest, f.largest, f.factor)
+	}
+	for n := least; n <= most; n *= f.factor {
+		sizes = append(sizes, n)
+	}
+	return sizes, nil
+}
+
+// measure starts n ranks and reads the rows that rank 0 writes.
+func (f *benchFlags) measure(o benchmark.Options, n int, r *benchResult, table io.Writer) error {
+	options, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("cannot make a pipe: %w", err)
+	}
+	defer read.Close()
+	done := make(chan error, 1)
+	go func() {
+		defer write.Close()
+		done <- launch.Run(launch.Spec{
+			Command: []string{"/proc/self/exe", benchRankCommand, string(options)}, Ranks: n, Unmarked: true,
+			Environ: append(os.Environ(), "RINGLANE_ALGO="+f.algorithm, "RINGLANE_PROTOCOL="+f.protocol),
+			Stdout:  write, Stderr: os.Stderr, Grace: 5 * time.Second,
+		})
+	}()
+	lines := bufio.NewScanner(read)
+	for i := 0; lines.Scan(); i++ {
+		if i == 0 {
+			err = errors.Join(err, json.Unmarshal(lines.Bytes(), &r.Setup))
+			benchHeader(table, r)
+			continue
+		}
+		var row benchmark.Row
+		err = errors.Join(err, json.Unmarshal(lines.Bytes(), &row))
+		r.Rows = append(r.Rows, row)
+		benchRow(table, r, row)
+	}
+	return errors.Join(<-done, err, lines.Err())
+}
+
+func benchHeader(w io.Writer, r *benchResult) {
+	pages := ""
+	if r.Setup.HugePages {
+		pages = " on huge pages"
+	}
+	fmt.Fprintf(w, "# %s, %d ranks, %s; %s, %d cores, Linux %s, %s\n", r.Collective, r.Ranks, r.Device, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Date)
+	fmt.Fprintf(w, "# staging memory %.1f MiB a rank%s (bound: RINGLANE_STAGING, 16M unless set), segments of %s\n",
+		float64(r.Setup.StagingBytes)/(1<<20), pages, communicator.FormatBytes(r.Setup.SegmentBytes))
+	fmt.Fprintf(w, "#%11s %11s %5s %5s %8s %9s %11s %11s %11s %9s %9s %6s\n", "size", "count", "type", "redop", "algo", "protocol", "p50", "p99", "p99.9", "algbw", "busbw", "wrong")
+	fmt.Fprintf(w, "#%11s %11s %5s %5s %8s %9s %11s %11s %11s %9s %9s\n", "(B)", "(elements)", "", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)")
+}
+
+func benchRow(w io.Writer, r *benchResult, row benchmark.Row) {
+	fmt.Fprintf(w, "%12d %11d %5s %5s %8s %9s %11.2f %11.2f %11.2f %9.2f %9.2f %6d\n",
+		row.Bytes, row.Count, r.Dtype, r.Op, row.Algorithm, row.Protocol, row.P50, row.P99, row.P999, row.AlgBW, row.BusBW, row.Wrong)
+}

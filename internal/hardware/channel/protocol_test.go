@@ -1,0 +1,257 @@
+package channel_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ringlane/internal/hardware/channel"
+	"ringlane/internal/hardware/channel/ll"
+	"ringlane/internal/hardware/channel/simple"
+	"ringlane/internal/hardware/sys"
+	"ringlane/internal/hardware/window/shm"
+)
+
+var protocols = map[string]struct {
+	bytes  func(payload int) int
+	writer func(mem []byte, payload int, acks []*atomic.Uint64, bells []channel.Bell) channel.Writer
+	reader func(mem []byte, payload int, ack *atomic.Uint64, bell channel.Bell) channel.Reader
+}{
+	"ll":     {ll.Bytes, ll.NewWriter, ll.NewReader},
+	"simple": {simple.Bytes, simple.NewWriter, simple.NewReader},
+}
+
+// pipe is a channel with several readers over a real window, between guards
+// that nothing may touch.
+type pipe struct {
+	writer  channel.Writer
+	readers []channel.Reader
+	bells   []channel.Bell // of the readers, then of the writer
+	guards  [][]byte
+}
+
+func newPipe(t *testing.T, protocol string, payload, readers int) *pipe {
+	t.Helper()
+	const guard, line = 4096, 64
+	p := protocols[protocol]
+	size := p.bytes(payload)
+	w, err := shm.Create("channel test", guard+size+guard+(2*readers+1)*line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	control := w.Bytes[guard+size+guard:]
+	pp := &pipe{guards: [][]byte{w.Bytes[:guard], w.Bytes[guard+size : guard+size+guard]}}
+	for _, g := range pp.guards {
+		for i := range g {
+			g[i] = 0xa5
+		}
+	}
+	var acks []*atomic.Uint64
+	for i := range readers + 1 {
+		pp.bells = append(pp.bells, channel.NewBell(control, i*line))
+	}
+	for i := range readers {
+		ack := sys.Word64(control, (readers+1+i)*line)
+		acks = append(acks, ack)
+		pp.readers = append(pp.readers, p.reader(w.Bytes[guard:guard+size], payload, ack, pp.bells[readers]))
+	}
+	pp.writer = p.writer(w.Bytes[guard:guard+size], payload, acks, pp.bells[:readers])
+	t.Cleanup(func() {
+		for _, g := range pp.guards {
+			if !bytes.Equal(g, bytes.Repeat([]byte{0xa5}, guard)) {
+				t.Error("memory beside the channel was written")
+			}
+		}
+	})
+	return pp
+}
+
+func each(t *testing.T, body func(t *testing.T, protocol string)) {
+	for name := range protocols {
+		t.Run(name, func(t *testing.T) { body(t, name) })
+	}
+}
+
+func fill(b []byte, seed uint64) {
+	for i := range b {
+		b[i] = byte(seed*31 + uint64(i)*7 + seed>>3)
+	}
+}
+
+func TestEveryLengthArrives(t *testing.T) {
+	each(t, func(t *testing.T, protocol string) {
+		const payload = 300
+		p := newPipe(t, protocol, payload, 1)
+		want := make([]byte, payload)
+		for n := range payload + 1 {
+			room, ok := p.writer.Reserve(n)
+			if !ok || len(room) != n {
+				t.Fatalf("no room for %d bytes", n)
+			}
+			fill(want[:n], uint64(n))
+			copy(room, want[:n])
+			if _, _, ok := p.readers[0].Peek(); ok {
+				t.Fatal("a message is there before Commit")
+			}
+			p.writer.Commit(uint32(n * 3))
+			for range 2 { // Peek may be repeated
+				got, tag, ok := p.readers[0].Peek()
+				if !ok || tag != uint32(n*3) || !bytes.Equal(got, want[:n]) {
+					t.Fatalf("message of %d bytes: %v, tag %d, %d bytes", n, ok, tag, len(got))
+				}
+			}
+			p.readers[0].Release()
+		}
+	})
+}
+
+// A slot comes free only when the slowest reader has released it.
+func TestWriterWaitsForEveryReader(t *testing.T) {
+	each(t, func(t *testing.T, protocol string) {
+		p := newPipe(t, protocol, 64, 2)
+		for i := range channel.Slots {
+			if _, ok := p.writer.Reserve(4); !ok {
+				t.Fatalf("no room for message %d of %d", i, channel.Slots)
+			}
+			p.writer.Commit(0)
+		}
+		for _, r := range p.readers {
+			if _, ok := p.writer.Reserve(4); ok {
+				t.Fatal("room while a reader still needs the slot")
+			}
+			if _, _, ok := r.Peek(); !ok {
+				t.Fatal("the first message is not there")
+			}
+			r.Release()
+		}
+		if _, ok := p.writer.Reserve(4); !ok {
+			t.Fatal("no room after every reader has released a slot")
+		}
+	})
+}
+
+func TestStream(t *testing.T) {
+	each(t, func(t *testing.T, protocol string) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		const payload, messages, readers = 200, 20000, 3
+		p := newPipe(t, protocol, payload, readers)
+		length := func(i int) int { return int(seed>>7+uint64(i)*2654435761) % (payload + 1) }
+		errs := make(chan error, readers)
+		for k, r := range p.readers {
+			go func() {
+				want := make([]byte, payload)
+				for i := range messages {
+					got, tag, ok := r.Peek()
+					for polls := 0; !ok; polls++ {
+						if polls%100 == 99 { // and let the bell be used in between
+							ticket := p.bells[k].Doze()
+							if got, tag, ok = r.Peek(); !ok {
+								p.bells[k].Sleep(ticket, time.Second)
+							}
+							p.bells[k].Awake()
+							continue
+						}
+						runtime.Gosched()
+						got, tag, ok = r.Peek()
+					}
+					n := length(i)
+					fill(want[:n], uint64(i))
+					if tag != uint32(i) || !bytes.Equal(got, want[:n]) {
+						errs <- fmt.Errorf("reader %d, message %d is wrong", k, i)
+						return
+					}
+					r.Release()
+				}
+				errs <- nil
+			}()
+		}
+		for i := range messages {
+			room, ok := p.writer.Reserve(length(i))
+			for !ok {
+				runtime.Gosched()
+				room, ok = p.writer.Reserve(length(i))
+			}
+			fill(room, uint64(i))
+			p.writer.Commit(uint32(i))
+		}
+		for range readers {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestTooLongAMessagePanics(t *testing.T) {
+	each(t, func(t *testing.T, protocol string) {
+		p := newPipe(t, protocol, 64, 1)
+		defer func() {
+			if recover() == nil {
+				t.Error("65 bytes fit a slot of 64")
+			}
+		}()
+		p.writer.Reserve(65)
+	})
+}
+
+// What the other process wrote is not trusted with our bounds.
+func TestForgedLength(t *testing.T) {
+	each(t, func(t *testing.T, protocol string) {
+		const payload = 64
+		mem := make([]byte, protocols[protocol].bytes(payload))
+		var ack atomic.Uint64
+		bell := channel.NewBell(make([]byte, 8), 0)
+		r := protocols[protocol].reader(mem, payload, &ack, bell)
+		if protocol == "simple" {
+			binary.LittleEndian.PutUint64(mem[8:], 1<<32-1)
+			binary.LittleEndian.PutUint64(mem, 1)
+		} else {
+			for i := 0; i < len(mem)/channel.Slots; i += 8 {
+				binary.LittleEndian.PutUint64(mem[i:], 1<<32|0xffffffff)
+			}
+		}
+		if got, _, ok := r.Peek(); !ok || len(got) > payload {
+			t.Errorf("%v, %d bytes", ok, len(got))
+		}
+	})
+}
+
+func BenchmarkPingPong(b *testing.B) {
+	for name, p := range protocols {
+		b.Run(name, func(b *testing.B) {
+			const payload = 64
+			bell := channel.NewBell(make([]byte, 8), 0)
+			var ends [2]struct {
+				channel.Writer
+				channel.Reader
+			}
+			for i := range ends {
+				mem := make([]byte, p.bytes(payload)+64)
+				ack := new(atomic.Uint64)
+				ends[i].Writer = p.writer(mem, payload, []*atomic.Uint64{ack}, []channel.Bell{bell})
+				ends[1-i].Reader = p.reader(mem, payload, ack, bell)
+			}
+			play := func(i, n int, first bool) {
+				for k := range n {
+					if !first || k > 0 {
+						for _, _, ok := ends[i].Peek(); !ok; _, _, ok = ends[i].Peek() {
+							sys.Pause()
+						}
+						ends[i].Release()
+					}
+					ends[i].Reserve(8)
+					ends[i].Commit(1)
+				}
+			}
+			go play(1, b.N, false)
+			play(0, b.N, true)
+		})
+	}
+}
