@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ringlane/internal/hardware/sys"
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/benchmark"
@@ -84,7 +85,7 @@ for a wrong command line.`,
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&f.ranks, "ranks", "n", strconv.Itoa(max(launch.UsableCores(), 2)), "number of `RANKS`, or several: 2,4")
+	flags.StringVarP(&f.ranks, "ranks", "n", strconv.Itoa(max(sys.Grants{}.Cores(), 2)), "number of `RANKS`, or several: 2,4")
 	flags.StringVar(&f.device, "device", f.device, "where the buffers lie: `cpu`")
 	flags.StringVar(&f.sizes, "sizes", "", "the `SIZES` to measure, such as 8,4K,1M")
 	flags.StringVar(&f.smallest, "min", f.smallest, "smallest `SIZE`")

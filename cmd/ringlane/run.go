@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"ringlane/internal/hardware/sys"
 	"ringlane/internal/run/launch"
 )
 
@@ -116,7 +117,7 @@ func torchrunNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 
 func parseRanks(text string) (int, error) {
 	if text == "auto" {
-		return launch.UsableCores(), nil
+		return sys.Grants{}.Cores(), nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {

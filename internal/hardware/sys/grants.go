@@ -32,7 +32,7 @@ func (g Grants) Cores() int {
 			quota, period = number(g.text(dir, "cpu.cfs_quota_us")), number(g.text(dir, "cpu.cfs_period_us"))
 		}
 		if quota > 0 && period > 0 {
-			cores = min(cores, int((quota+period-1)/period))
+			cores = min(cores, int(quota/period))
 		}
 	}
 	return max(cores, 1)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ringlane/internal/hardware/sys"
 )
 
 const (
@@ -52,7 +54,7 @@ func (j *job) attempt(restart int) (first *exit, err error) {
 	}
 	err = a.start(environment{
 		base: j.Environ, ranks: j.Ranks, port: port, run: j.run, job: name, rendezvous: rendezvous,
-		restart: restart, maxRestarts: j.MaxRestarts, timeout: j.Timeout, cores: UsableCores(),
+		restart: restart, maxRestarts: j.MaxRestarts, timeout: j.Timeout, cores: sys.Grants{}.Cores(),
 	})
 	go a.watcher.watch(a.exits)
 	if err != nil {
