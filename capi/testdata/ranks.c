@@ -1,0 +1,126 @@
+/* One rank of the test of the C ABI: every function once, and a fork. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ringlane.h"
+
+#define OK(call)                                                                  \
+	do {                                                                      \
+		int32_t status = (call);                                          \
+		if (status != RL_OK) {                                            \
+			fprintf(stderr, "%s: %d: %s\n", #call, status, rl_last_error()); \
+			return 1;                                                 \
+		}                                                                 \
+	} while (0)
+
+#define CHECK(condition)                                                \
+	do {                                                            \
+		if (!(condition)) {                                     \
+			fprintf(stderr, "not so: %s (%s)\n", #condition, rl_last_error()); \
+			return 1;                                       \
+		}                                                       \
+	} while (0)
+
+int main(void) {
+	rl_comm comm = 0, pair = 0;
+	rl_request request = 0;
+	int32_t rank = -1, size = -1, done = 0, from = -1;
+	float a[8], b[32], c[32];
+
+	CHECK(strlen(rl_version()) > 0);
+	OK(rl_join_env(&comm));
+	OK(rl_rank(comm, &rank));
+	OK(rl_size(comm, &size));
+	CHECK(size == 2);
+
+	for (int i = 0; i < 8; i++) a[i] = (float)(rank + i);
+	OK(rl_all_reduce(comm, a, b, 8, RL_F32, RL_SUM, NULL));
+	CHECK(b[3] == 7);
+	OK(rl_all_reduce(comm, a, b, 8, RL_F32, RL_AVG, &request));
+	OK(rl_wait(request, -1));
+	CHECK(b[3] == 3.5f);
+	OK(rl_reduce(comm, a, b, 8, RL_F32, RL_MAX, 1, NULL));
+	CHECK(rank == 0 || b[3] == 4);
+	OK(rl_reduce_scatter(comm, a, b, 4, RL_F32, RL_PROD, NULL));
+	CHECK(b[1] == (float)((4 * rank + 1) * (4 * rank + 2)));
+	OK(rl_all_gather(comm, a, b, 8, RL_F32, NULL));
+	CHECK(b[9] == 2);
+	OK(rl_gather(comm, a, b, 8, RL_F32, 0, NULL));
+	CHECK(rank == 1 || b[8] == 1);
+	memcpy(c, a, sizeof a);
+	OK(rl_broadcast(comm, c, 8, RL_F32, 1, NULL));
+	CHECK(c[0] == 1);
+	OK(rl_scatter(comm, a, b, 4, RL_F32, 0, NULL));
+	CHECK(b[0] == (float)(4 * rank));
+	OK(rl_all_to_all(comm, a, b, 4, RL_F32, NULL));
+	CHECK(b[4] == (float)(4 * rank + 1));
+	uint64_t counts[2] = {4, 4};
+	OK(rl_all_to_allv(comm, a, counts, c, counts, RL_F32, NULL));
+	CHECK(memcmp(b, c, sizeof a) == 0);
+
+	if (rank == 0) {
+		OK(rl_send(comm, a, 8, RL_F32, 1, 5, NULL));
+	} else {
+		OK(rl_recv(comm, b, 8, RL_F32, -1, 5, &from, &request));
+		for (done = 0; !done;) OK(rl_test(request, &done));
+		CHECK(from == 0 && b[7] == 7);
+	}
+	OK(rl_barrier(comm, NULL));
+
+	int32_t both[2] = {1, 0}, place = -1;
+	OK(rl_group(comm, both, 2, &pair));
+	OK(rl_rank(pair, &place));
+	CHECK(place == 1 - rank);
+
+	/* A limit that passes leaves the request as it is. */
+	if (rank == 0) {
+		OK(rl_barrier(pair, &request));
+		CHECK(request != 0 && rl_wait(request, 0.01) == RL_ETIMEOUT);
+		OK(rl_send(comm, a, 1, RL_F32, 1, 6, NULL));
+		OK(rl_wait(request, -1));
+		CHECK(rl_wait(request, -1) == RL_ECLOSED); /* it was freed */
+	} else {
+		OK(rl_recv(comm, b, 1, RL_F32, 0, 6, NULL, NULL));
+		OK(rl_barrier(pair, NULL));
+	}
+
+	uint64_t needed = 0;
+	OK(rl_stats(comm, NULL, 0, &needed));
+	char *text = malloc(needed);
+	OK(rl_stats(comm, text, needed, &needed));
+	CHECK(strstr(text, "\"allreduce\",\"count\":2") != NULL);
+	free(text);
+
+	/* Bad arguments are errors with a text. */
+	CHECK(rl_all_reduce(comm, NULL, b, 8, RL_F32, RL_SUM, NULL) == RL_EARGUMENT);
+	CHECK(rl_all_reduce(comm, a, b, 8, 77, RL_SUM, NULL) == RL_EARGUMENT);
+	CHECK(rl_all_reduce(comm, a, b, UINT64_MAX, RL_F32, RL_SUM, NULL) == RL_EARGUMENT);
+	CHECK(rl_broadcast(comm, b, 8, RL_F32, 9, NULL) == RL_EARGUMENT);
+	CHECK(rl_barrier(12345, NULL) == RL_ECLOSED && strlen(rl_last_error()) > 10);
+	CHECK(rl_join(NULL, NULL, 0, 1, 0, 0, &pair) == RL_EARGUMENT);
+	CHECK(rl_join(NULL, "x", 0, 1, -1, 0, &pair) == RL_EARGUMENT);
+
+	/* A forked child that calls gets an error, and disturbs nobody. */
+	pid_t child = fork();
+	if (child == 0) {
+		int refused = rl_barrier(comm, NULL) == RL_EFORKED && strstr(rl_last_error(), "fork") != NULL;
+		_exit(refused ? 42 : 1);
+	}
+	int status = 0;
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 42);
+	OK(rl_barrier(comm, NULL));
+
+	if (rank == 1) {
+		OK(rl_abort(comm, "the test is over"));
+	} else {
+		CHECK(rl_barrier(comm, NULL) == RL_ECLOSED && strstr(rl_last_error(), "the test is over") != NULL);
+	}
+	OK(rl_close(comm));
+	OK(rl_close(pair));
+	CHECK(rl_close(comm) == RL_ECLOSED);
+	puts("all is well");
+	return 0;
+}
