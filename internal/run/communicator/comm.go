@@ -45,6 +45,7 @@ type Comm struct {
 	ends       *ends
 	spins      int
 	crowded    bool // ranks outnumber cores
+	table      collective.Table
 	recorder   *telemetry.Recorder
 
 	busy   atomic.Bool // a blocking collective is inside its call
@@ -61,6 +62,7 @@ type Comm struct {
 	queue  []*operation
 	lanes  *lanes
 	routes map[routeKey]*route
+	kernels map[kernelKey]reduce.Kernel
 	// turn is when the head of the queue last changed.
 	turn     time.Time
 	sequence uint64
@@ -108,8 +110,10 @@ func newComm(cfg Config, l layout, secret string, peers []peer) *Comm {
 		rank: cfg.Rank, size: cfg.Size, cfg: cfg, secret: secret,
 		peers: peers, layout: l,
 		control:    peers[cfg.Rank].control,
+		table:      collective.Defaults(),
 		recorder:   telemetry.NewRecorder(),
 		routes:     map[routeKey]*route{},
+		kernels:    map[kernelKey]reduce.Kernel{},
 		partial:    make([]byte, max(l.segment, llPayload)),
 		terms:      make([]reduce.Source, 0, cfg.Size),
 		barrierIn:  make([]byte, 1),
@@ -166,6 +170,22 @@ func (c *Comm) Segment() int { return c.layout.segment }
 // Stats are the latencies of the collectives since the join.
 func (c *Comm) Stats() []telemetry.Latency { return c.recorder.Latencies() }
 
+type kernelKey struct {
+	typ dtype.Type
+	op  dtype.Op
+}
+
+// kernel looks each kernel up once.
+func (c *Comm) kernel(typ dtype.Type, op dtype.Op) reduce.Kernel {
+	key := kernelKey{typ, op}
+	k := c.kernels[key]
+	if k == nil {
+		k = reduce.For(typ, op)
+		c.kernels[key] = k
+	}
+	return k
+}
+
 type routeKey struct {
 	collective schedule.Collective
 	algorithm  string
@@ -179,7 +199,7 @@ func (c *Comm) Route(call Call) (algorithm, protocol string) {
 	if call.SendCounts != nil {
 		bytes = collective.NoLimit
 	}
-	algorithm, protocol = collective.Choose(call.Collective, c.size, bytes)
+	algorithm, protocol = c.table.Choose(call.Collective, c.size, bytes)
 	if a := c.cfg.Algorithm; a != "" && a != auto {
 		if _, err := collective.Find(call.Collective, a); err == nil {
 			algorithm = a
@@ -215,9 +235,9 @@ func overrides(cfg *Config) error {
 	return failf(Argument, "join: there is no algorithm %q (RINGLANE_ALGO is one of %s)", cfg.Algorithm, strings.Join(names, ", "))
 }
 
-// prepare fills o for a call that has been checked.
-func (c *Comm) prepare(o *operation, call Call) {
-	o.comm, o.call = c, call
+// prepare makes o, whose call has been checked, ready to be submitted.
+func (c *Comm) prepare(o *operation) {
+	o.comm = c
 	o.sequence, o.finished, o.blockedOn = 0, false, 0
 	o.err = nil
 	o.settled.Store(false)
@@ -292,21 +312,22 @@ func (c *Comm) usable() error {
 // their order would differ from rank to rank.
 func (c *Comm) Do(call Call) error {
 	if !c.busy.CompareAndSwap(false, true) {
-		return c.overlap(&call)
+		return c.overlap(call)
 	}
 	defer c.busy.Store(false)
-	if err := c.ready(&call); err != nil {
+	o := &c.inline
+	o.call = call
+	if err := c.ready(&o.call); err != nil {
 		return err
 	}
-	o := &c.inline
-	c.prepare(o, call)
+	c.prepare(o)
 	c.submit(o)
 	c.await(&o.pending, time.Time{})
 	return o.result()
 }
 
-func (c *Comm) overlap(call *Call) error {
-	return failf(Busy, "%v: another thread is inside a collective of this communicator (give each thread a communicator of its own: Group makes one)", call)
+func (c *Comm) overlap(call Call) error {
+	return failf(Busy, "%v: another thread is inside a collective of this communicator (give each thread a communicator of its own: Group makes one)", &call)
 }
 
 // await drives until p has settled or the time has come; a zero until is never.
@@ -376,17 +397,17 @@ func (r *Request) Wait(limit time.Duration) error {
 // the buffers must stay as they are until the request is done.
 func (c *Comm) Start(call Call) (*Request, error) {
 	if c.busy.Load() {
-		return nil, c.overlap(&call)
+		return nil, c.overlap(call)
 	}
-	if err := c.ready(&call); err != nil {
+	o := &operation{call: call}
+	if err := c.ready(&o.call); err != nil {
 		return nil, err
 	}
 	if call.Collective == schedule.Barrier {
-		call.In, call.Out = make([]byte, 1), make([]byte, c.size)
+		o.call.In, o.call.Out = make([]byte, 1), make([]byte, c.size)
 	}
-	o := &operation{}
 	o.done = make(chan struct{}, 1)
-	c.prepare(o, call)
+	c.prepare(o)
 	c.submit(o)
 	c.nudge(&o.pending)
 	return &Request{comm: c, pending: &o.pending}, nil

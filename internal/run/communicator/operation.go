@@ -60,7 +60,7 @@ func (o *operation) begin() {
 
 	o.narrow = o.call.Type.Size()
 	o.wide = dtype.Accumulator(o.call.Type, o.call.Op).Size()
-	o.kernel = reduce.For(o.call.Type, o.call.Op)
+	o.kernel = c.kernel(o.call.Type, o.call.Op)
 	element := o.narrow
 	if o.route.partial {
 		element = o.wide

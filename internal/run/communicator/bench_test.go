@@ -1,0 +1,78 @@
+package communicator
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+
+	"ringlane/internal/hardware/reduce"
+	"ringlane/internal/model/schedule"
+)
+
+// BenchmarkAllReduce has two goroutines as ranks; `ringlane bench` measures
+// processes.
+func BenchmarkAllReduce(b *testing.B) {
+	for _, count := range []int{2, 1024, 1 << 18, 4 << 20} {
+		b.Run(fmt.Sprint(4*count, "B"), func(b *testing.B) {
+			b.SetBytes(int64(4 * count))
+			pair(b, func(c *Comm) error {
+				data := make([]float32, count)
+				call := Call{Collective: schedule.AllReduce, Count: count, In: reduce.Bytes(data), Out: reduce.Bytes(data)}
+				for range b.N {
+					if err := c.Do(call); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func pair(tb testing.TB, body func(c *Comm) error) {
+	dir, err := os.MkdirTemp("", "ringlane-bench-")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	job := uniqueJob()
+	var ranks sync.WaitGroup
+	for rank := range 2 {
+		ranks.Go(func() {
+			c, err := Join(Config{Rank: rank, Size: 2, Job: job, Rendezvous: dir})
+			if err == nil {
+				defer c.Close()
+				err = body(c)
+			}
+			if err != nil {
+				tb.Error(err)
+			}
+		})
+	}
+	ranks.Wait()
+}
+
+// A call that has been made once before allocates nothing.
+func TestCallsAllocateNothing(t *testing.T) {
+	pair(t, func(c *Comm) error {
+		data := make([]float32, 100000)
+		var before, after runtime.MemStats
+		for round := range 2 {
+			runtime.ReadMemStats(&before)
+			for i := range 200 {
+				b := reduce.Bytes(data[:1+i%2*99999])
+				if err := c.Do(Call{Collective: schedule.AllReduce, Count: len(b) / 4, In: b, Out: b}); err != nil {
+					return err
+				}
+			}
+			runtime.ReadMemStats(&after)
+			// Both ranks run in this process, and the runtime allocates a little for itself.
+			if n := after.Mallocs - before.Mallocs; round == 1 && n > 40 {
+				return fmt.Errorf("%d allocations in 200 calls", n)
+			}
+		}
+		return nil
+	})
+}
