@@ -1,0 +1,47 @@
+"""The torch.distributed backend "ringlane".
+
+    import torch.distributed as dist
+
+    dist.init_process_group("ringlane")
+
+With the package installed torch finds the backend by itself; from a source tree
+``import ringlane.torch`` first. It carries CPU tensors between the processes of one
+machine: every eager collective, send and recv, sub-groups, object collectives,
+DistributedDataParallel, and async work. Floating point, int8, uint8, int32, int64, bool
+and complex tensors are reduced with SUM, AVG, MIN, MAX and PRODUCT as far as gloo does;
+any dtype is moved. Tensors that are not contiguous are copied through a contiguous one.
+With torch 2.5 and 2.6 an async collective is already over when its call returns.
+
+The deadline is the group's ``timeout``; RINGLANE_TIMEOUT overrides it. Failures are the
+exceptions of :mod:`ringlane.errors`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from .process_group import ProcessGroup
+
+__all__ = ["BACKEND", "register"]
+
+BACKEND = "ringlane"
+
+
+def register() -> None:
+    """Register the backend; doing it twice is fine. Importing this module does it."""
+    if dist.is_available() and BACKEND not in dist.Backend.backend_list:
+        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu"])
+
+
+def _create(options: Any, backend_options: object | None) -> ProcessGroup:
+    # The library is loaded and the rest imported when a group is made, so that
+    # ``import torch`` stays quick, and works where libringlane.so does not.
+    from .rendezvous import create  # noqa: PLC0415
+
+    return create(options)
+
+
+register()

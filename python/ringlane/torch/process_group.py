@@ -1,0 +1,559 @@
+"""The process group behind the backend "ringlane".
+
+It subclasses ``dist.ProcessGroup``, not the ``Backend`` class that newer versions of
+torch let Python subclass too: handles that go through the latter lose is_completed()
+and the source of a recv from any rank, and every call pays for torch's dispatcher.
+
+Newer versions of torch renamed some methods; both names are bound to one function.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import warnings
+import weakref
+from collections.abc import Callable
+from ctypes import Array, byref, c_int32, c_uint64
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    GatherOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+)
+
+from .._request import start
+from ..communicator import Communicator
+from ..errors import InvalidArgument, RinglaneError
+from .tensors import Finish, contiguous, copy_all, moved, one, reduced, same_shape, write_back
+from .work import DONE, KEEPS_WORK, Completer, Work, completed
+
+Tensor = torch.Tensor
+Tensors = list[torch.Tensor]
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """This rank's end of a group; see :mod:`ringlane.torch`.
+
+    Blocking collectives raise the exceptions of :mod:`ringlane.errors` themselves; with
+    ``async_op=True`` the work's wait() does.
+    """
+
+    _open: ClassVar[weakref.WeakSet[ProcessGroup]] = weakref.WeakSet()
+
+    def __init__(self, communicator: Communicator) -> None:
+        super().__init__(communicator.rank, communicator.size)
+        self._communicator = communicator
+        self._library = communicator.library
+        self._handle = communicator.handle
+        self._pending = communicator.pending
+        self._completer = Completer()
+        self._size = communicator.size
+        self._rank = communicator.rank
+        self._name = ""
+        self._description = ""
+        self._open.add(self)
+
+    # What a group is called. torch's own implementation asks its C++ backends.
+
+    def getBackendName(self) -> str:
+        return "ringlane"
+
+    name = _get_backend_name = getBackendName
+
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    setGroupName = _set_group_name
+
+    @property
+    def group_desc(self) -> str:
+        return self._description
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    def _set_group_desc(self, description: str) -> None:
+        self._description = description
+
+    setGroupDesc = _set_group_desc
+
+    def _get_backend(self, device: torch.device) -> ProcessGroup:
+        return self
+
+    get_backend = _get_backend
+    supports_splitting = False
+    supports_coalescing = False
+
+    @property
+    def communicator(self) -> Communicator:
+        """The communicator underneath, for stats()."""
+        return self._communicator
+
+    # Collectives.
+
+    def allreduce(self, tensors: Tensors, opts: Any = AllreduceOptions()) -> dist.Work:
+        tensor = one(tensors)
+        buffer = contiguous(tensor)
+        count, code, op = reduced(buffer, opts.reduceOp)
+        address = buffer.data_ptr()
+        return self._issue(
+            opts,
+            tensors,
+            buffer,
+            write_back(tensor, buffer),
+            self._library.all_reduce,
+            address,
+            address,
+            count,
+            code,
+            op,
+        )
+
+    def allreduce_coalesced(
+        self, tensors: Tensors, opts: Any = AllreduceCoalescedOptions()
+    ) -> dist.Work:
+        return self._each(opts, tensors, [self.allreduce([tensor], opts) for tensor in tensors])
+
+    def reduce(self, tensors: Tensors, opts: Any = ReduceOptions()) -> dist.Work:
+        tensor = one(tensors)
+        buffer = contiguous(tensor)
+        count, code, op = reduced(buffer, opts.reduceOp)
+        address = buffer.data_ptr()
+        finish = write_back(tensor, buffer) if self._rank == opts.rootRank else None
+        return self._issue(
+            opts,
+            tensors,
+            buffer,
+            finish,
+            self._library.reduce,
+            address,
+            address,
+            count,
+            code,
+            op,
+            opts.rootRank,
+        )
+
+    def broadcast(self, tensors: Tensors, opts: Any = BroadcastOptions()) -> dist.Work:
+        tensor = one(tensors)
+        buffer = contiguous(tensor)
+        finish = write_back(tensor, buffer) if self._rank != opts.rootRank else None
+        return self._issue(
+            opts,
+            tensors,
+            buffer,
+            finish,
+            self._library.broadcast,
+            buffer.data_ptr(),
+            *moved(buffer),
+            opts.rootRank,
+        )
+
+    def _allgather_base(
+        self, output: Tensor, input: Tensor, opts: Any = AllgatherOptions()
+    ) -> dist.Work:
+        if output.numel() != input.numel() * self._size or output.dtype is not input.dtype:
+            raise InvalidArgument(
+                f"all_gather: output is {output.dtype} of {output.numel()} elements, must be "
+                f"{input.dtype} of {self._size} * {input.numel()}"
+            )
+        source, target = contiguous(input), contiguous(output)
+        return self._issue(
+            opts,
+            [output],
+            (source, target),
+            write_back(output, target),
+            self._library.all_gather,
+            source.data_ptr(),
+            target.data_ptr(),
+            *moved(source),
+        )
+
+    all_gather_single = _allgather_base
+
+    def allgather(
+        self, outputs: list[Tensors], inputs: Tensors, opts: Any = AllgatherOptions()
+    ) -> dist.Work:
+        input, targets = one(inputs), outputs[0] if outputs else []
+        same_shape(targets, input, self._size, "all_gather")
+        source = contiguous(input)
+        buffer = source.new_empty((self._size, *source.shape))
+        return self._issue(
+            opts,
+            outputs,
+            (source, buffer),
+            lambda: copy_all(targets, buffer),
+            self._library.all_gather,
+            source.data_ptr(),
+            buffer.data_ptr(),
+            *moved(source),
+        )
+
+    def allgather_coalesced(
+        self, outputs: list[Tensors], inputs: Tensors, opts: Any = AllgatherOptions()
+    ) -> dist.Work:
+        # One list of outputs for each rank here, one for each input in allgather.
+        works = [
+            self.allgather([[row[i] for row in outputs]], [tensor], opts)
+            for i, tensor in enumerate(inputs)
+        ]
+        return self._each(opts, outputs, works)
+
+    def allgather_into_tensor_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = AllgatherOptions()
+    ) -> dist.Work:
+        works = [self._allgather_base(out, x, opts) for out, x in zip(outputs, inputs)]
+        return self._each(opts, outputs, works)
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+
+    def _reduce_scatter_base(
+        self, output: Tensor, input: Tensor, opts: Any = ReduceScatterOptions()
+    ) -> dist.Work:
+        if input.numel() != output.numel() * self._size or output.dtype is not input.dtype:
+            raise InvalidArgument(
+                f"reduce_scatter: input is {input.dtype} of {input.numel()} elements, must be "
+                f"{output.dtype} of {self._size} * {output.numel()}"
+            )
+        source, target = contiguous(input), contiguous(output)
+        count, code, op = reduced(target, opts.reduceOp)
+        return self._issue(
+            opts,
+            [output],
+            (source, target),
+            write_back(output, target),
+            self._library.reduce_scatter,
+            source.data_ptr(),
+            target.data_ptr(),
+            count,
+            code,
+            op,
+        )
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def reduce_scatter(
+        self, outputs: Tensors, inputs: list[Tensors], opts: Any = ReduceScatterOptions()
+    ) -> dist.Work:
+        output, sources = one(outputs), inputs[0] if inputs else []
+        same_shape(sources, output, self._size, "reduce_scatter")
+        return self._reduce_scatter_base(
+            output, torch.stack([contiguous(x) for x in sources]), opts
+        )
+
+    def reduce_scatter_tensor_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = ReduceScatterOptions()
+    ) -> dist.Work:
+        works = [self._reduce_scatter_base(out, x, opts) for out, x in zip(outputs, inputs)]
+        return self._each(opts, outputs, works)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    def gather(
+        self, outputs: list[Tensors], inputs: Tensors, opts: Any = GatherOptions()
+    ) -> dist.Work:
+        source = contiguous(one(inputs))
+        if self._rank != opts.rootRank:
+            return self._gather(opts, outputs, source, None, None)
+        targets = outputs[0] if outputs else []
+        same_shape(targets, source, self._size, "gather")
+        buffer = source.new_empty((self._size, *source.shape))
+        return self._gather(opts, outputs, source, buffer, lambda: copy_all(targets, buffer))
+
+    def gather_single(
+        self, output: Tensor, input: Tensor, opts: Any = GatherOptions()
+    ) -> dist.Work:
+        source = contiguous(input)
+        if self._rank != opts.rootRank:
+            return self._gather(opts, [output], source, None, None)
+        if output.numel() != input.numel() * self._size or output.dtype is not input.dtype:
+            raise InvalidArgument(
+                f"gather: output is {output.dtype} of {output.numel()} elements, must be "
+                f"{input.dtype} of {self._size} * {input.numel()}"
+            )
+        target = contiguous(output)
+        return self._gather(opts, [output], source, target, write_back(output, target))
+
+    gather_into_tensor = gather_single
+
+    def _gather(
+        self,
+        opts: Any,
+        outputs: list[Any],
+        source: Tensor,
+        target: Tensor | None,
+        finish: Finish | None,
+    ) -> dist.Work:
+        return self._issue(
+            opts,
+            outputs,
+            (source, target),
+            finish,
+            self._library.gather,
+            source.data_ptr(),
+            None if target is None else target.data_ptr(),
+            *moved(source),
+            opts.rootRank,
+        )
+
+    def scatter(
+        self, outputs: Tensors, inputs: list[Tensors], opts: Any = ScatterOptions()
+    ) -> dist.Work:
+        output = one(outputs)
+        source = None
+        if self._rank == opts.rootRank:
+            sources = inputs[0] if inputs else []
+            same_shape(sources, output, self._size, "scatter")
+            source = torch.stack([contiguous(x) for x in sources])
+        target = contiguous(output)
+        return self._issue(
+            opts,
+            outputs,
+            (source, target),
+            write_back(output, target),
+            self._library.scatter,
+            None if source is None else source.data_ptr(),
+            target.data_ptr(),
+            *moved(target),
+            opts.rootRank,
+        )
+
+    def alltoall_base(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_rows: list[int],
+        input_rows: list[int],
+        opts: Any = AllToAllOptions(),
+    ) -> dist.Work:
+        if output.dtype is not input.dtype:
+            raise InvalidArgument(f"all_to_all: output is {output.dtype}, input {input.dtype}")
+        source, target = contiguous(input), contiguous(output)
+        if not output_rows and not input_rows:
+            self._even(source, "input")
+            self._even(target, "output")
+            count, code = moved(source)
+            if source.numel() != target.numel():
+                raise InvalidArgument(
+                    f"all_to_all: input has {source.numel()} elements, output {target.numel()}"
+                )
+            arguments: tuple[Any, ...] = (
+                self._library.all_to_all,
+                source.data_ptr(),
+                target.data_ptr(),
+                count // self._size,
+                code,
+            )
+        else:
+            arguments = self._uneven(
+                source,
+                self._counts(source, input_rows, "input"),
+                target,
+                self._counts(target, output_rows, "output"),
+            )
+        return self._issue(
+            opts, [output], (source, target, arguments), write_back(output, target), *arguments
+        )
+
+    all_to_all_single = alltoall_base
+
+    def alltoall(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = AllToAllOptions()
+    ) -> dist.Work:
+        if len(outputs) != self._size or len(inputs) != self._size:
+            raise InvalidArgument(
+                f"all_to_all: needs one input and one output for each of {self._size} ranks, "
+                f"got {len(inputs)} and {len(outputs)}"
+            )
+        dtype = inputs[0].dtype
+        if any(tensor.dtype is not dtype for tensor in (*inputs, *outputs)):
+            raise InvalidArgument("all_to_all: the tensors have several dtypes")
+        source = torch.cat([contiguous(x).reshape(-1) for x in inputs])
+        target = source.new_empty(sum(x.numel() for x in outputs))
+        arguments = self._uneven(
+            source,
+            (c_uint64 * self._size)(*(moved(x)[0] for x in inputs)),
+            target,
+            (c_uint64 * self._size)(*(moved(x)[0] for x in outputs)),
+        )
+
+        def unpack() -> None:
+            parts = target.split([x.numel() for x in outputs])
+            copy_all(outputs, (part.view(x.shape) for x, part in zip(outputs, parts)))
+
+        return self._issue(opts, outputs, (source, target, arguments), unpack, *arguments)
+
+    def _uneven(
+        self,
+        source: Tensor,
+        send: Array[c_uint64],
+        target: Tensor,
+        receive: Array[c_uint64],
+    ) -> tuple[Any, ...]:
+        _, code = moved(source)
+        return (
+            self._library.all_to_allv,
+            source.data_ptr(),
+            send,
+            target.data_ptr(),
+            receive,
+            code,
+        )
+
+    def _even(self, tensor: Tensor, what: str) -> None:
+        if tensor.dim() == 0 or tensor.shape[0] % self._size:
+            raise InvalidArgument(
+                f"all_to_all: {what} has shape {tuple(tensor.shape)}, its first axis must be a "
+                f"multiple of {self._size} (or pass split sizes)"
+            )
+
+    def _counts(self, tensor: Tensor, rows: list[int], what: str) -> Array[c_uint64]:
+        """Return the C elements of each rank's rows."""
+        if not rows:
+            self._even(tensor, what)
+            rows = [tensor.shape[0] // self._size] * self._size
+        if len(rows) != self._size or min(rows) < 0 or sum(rows) != tensor.shape[0]:
+            raise InvalidArgument(
+                f"all_to_all: {what} splits {list(rows)} do not divide the first axis of "
+                f"{tuple(tensor.shape)} among {self._size} ranks"
+            )
+        scale, _ = moved(tensor.new_empty(1))
+        width = scale * math.prod(tensor.shape[1:])
+        return (c_uint64 * self._size)(*(n * width for n in rows))
+
+    # Point to point.
+
+    def send(self, tensors: Tensors, dst: int, tag: int = 0) -> dist.Work:
+        buffer = contiguous(one(tensors))
+        return self._start(
+            tensors,
+            buffer,
+            None,
+            self._library.send,
+            buffer.data_ptr(),
+            *moved(buffer),
+            dst,
+            tag,
+        )
+
+    def recv(self, tensors: Tensors, src: int, tag: int = 0) -> dist.Work:
+        tensor = one(tensors)
+        buffer = contiguous(tensor)
+        sender = c_int32(src)
+        return self._start(
+            tensors,
+            buffer,
+            write_back(tensor, buffer),
+            self._library.recv,
+            buffer.data_ptr(),
+            *moved(buffer),
+            src,
+            tag,
+            byref(sender),
+            sender=sender,
+        )
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> dist.Work:
+        return self.recv(tensors, -1, tag)
+
+    recvAnysource = recv_anysource
+
+    # Barriers and the end.
+
+    def barrier(self, opts: Any = BarrierOptions()) -> dist.Work:
+        return self._issue(opts, [], None, None, self._library.barrier)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        warnings.warn(
+            "ringlane: a group keeps the timeout it was made with; set_timeout changes nothing",
+            stacklevel=2,
+        )
+
+    def abort(self) -> None:
+        """Fail what is pending on every rank, and leave."""
+        self._communicator.abort(f"abort: rank {self._rank} aborted the group {self._name}")
+        self.shutdown()
+
+    def shutdown(self) -> None:
+        """Leave the group; destroy_process_group calls it."""
+        self._communicator.close()
+        self._completer.stop()
+
+    # How every operation reaches the library.
+
+    def _issue(
+        self,
+        opts: Any,
+        outputs: list[Any],
+        keep: Any,
+        finish: Finish | None,
+        function: Callable[..., int],
+        *arguments: Any,
+    ) -> dist.Work:
+        """Call the C function, blocking if the caller asked for that."""
+        asynchronous = _asynchronous(opts)
+        if asynchronous and KEEPS_WORK:
+            return self._start(outputs, keep, finish, function, *arguments)
+        status = function(self._handle, *arguments, None)
+        if status:
+            raise self._library.failure(status)
+        if finish is not None:
+            finish()
+        return completed(outputs) if asynchronous else DONE
+
+    def _start(
+        self,
+        outputs: list[Any],
+        keep: Any,
+        finish: Finish | None,
+        function: Callable[..., int],
+        *arguments: Any,
+        sender: c_int32 | None = None,
+    ) -> Work:
+        """Start the operation; ``keep`` holds its buffers until it is done."""
+
+        def end(_keep: Any = (keep, outputs, sender)) -> None:
+            if finish is not None:
+                finish()
+
+        request = start(self._library, self._pending, end, function, self._handle, *arguments)
+        return Work(self._completer, (request,), outputs, sender)
+
+    def _each(self, opts: Any, outputs: list[Any], works: list[Any]) -> dist.Work:
+        """Return one handle for several operations."""
+        if not KEEPS_WORK or not _asynchronous(opts):
+            return completed(outputs)
+        return Work(self._completer, [r for work in works for r in work.requests], outputs)
+
+
+def _asynchronous(opts: Any) -> bool:
+    """Tell whether the caller wants a handle; older torch does not say so in some options."""
+    return getattr(opts, "asyncOp", True)
+
+
+@atexit.register
+def _shut_down_all() -> None:
+    """End what the program did not destroy, before threads lose the interpreter under them."""
+    for group in list(ProcessGroup._open):
+        with contextlib.suppress(RinglaneError):  # nobody is left to hear of it
+            group.shutdown()
