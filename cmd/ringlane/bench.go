@@ -36,6 +36,7 @@ type benchFlags struct {
 	algorithm  string
 	protocol   string
 	iterations int
+	inPlace    bool
 	json       bool
 }
 
@@ -96,6 +97,7 @@ for a wrong command line.`,
 	flags.StringVar(&f.algorithm, "algo", f.algorithm, "`ALGORITHM`: auto ring tree oneshot direct, where the collective has it")
 	flags.StringVar(&f.protocol, "protocol", f.protocol, "`PROTOCOL`: auto ll simple")
 	flags.IntVar(&f.iterations, "iters", 0, "timed `CALLS` a size (as many as fit half a second)")
+	flags.BoolVar(&f.inPlace, "in-place", false, "use one buffer for input and output, as torch does")
 	flags.BoolVar(&f.json, "json", false, "write JSON")
 	return command
 }
@@ -138,6 +140,7 @@ type benchResult struct {
 	Device     string            `json:"device"`
 	Dtype      string            `json:"dtype"`
 	Op         string            `json:"op"`
+	InPlace    bool              `json:"in_place"`
 	Machine    benchmark.Machine `json:"machine"`
 	Setup      benchmark.Setup   `json:"setup"`
 	Rows       []benchmark.Row   `json:"rows"`
@@ -154,7 +157,7 @@ func bench(f benchFlags, args []string, out io.Writer) error {
 	for _, n := range rankCounts {
 		r := benchResult{
 			Collective: o.Collective.String(), Ranks: n, Device: f.device,
-			Dtype: o.Type.String(), Op: o.Op.String(), Machine: machine, Rows: []benchmark.Row{},
+			Dtype: o.Type.String(), Op: o.Op.String(), InPlace: o.InPlace, Machine: machine, Rows: []benchmark.Row{},
 		}
 		table := out
 		if f.json {
@@ -210,7 +213,7 @@ func (f *benchFlags) options(args []string) (o benchmark.Options, ranks []int, e
 	if f.iterations < 0 {
 		return o, nil, usagef("--iters %d: it must be 1 or more (0 leaves it to the time)", f.iterations)
 	}
-	o.Iterations = f.iterations
+	o.Iterations, o.InPlace = f.iterations, f.inPlace
 	o.Sizes, err = f.sizeList()
 	if o.Collective == schedule.Barrier {
 		o.Sizes = []int{0}
@@ -287,7 +290,11 @@ func benchHeader(w io.Writer, r *benchResult) {
 	if r.Setup.HugePages {
 		pages = " on huge pages"
 	}
-	fmt.Fprintf(w, "# %s, %d ranks, %s; %s, %d cores, Linux %s, %s\n", r.Collective, r.Ranks, r.Device, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Date)
+	place := "out of place"
+	if r.InPlace {
+		place = "in place"
+	}
+	fmt.Fprintf(w, "# %s, %d ranks, %s, %s; %s, %d cores, Linux %s, %s\n", r.Collective, r.Ranks, r.Device, place, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Date)
 	fmt.Fprintf(w, "# staging memory %.1f MiB a rank%s (bound: RINGLANE_STAGING, 16M unless set), segments of %s\n",
 		float64(r.Setup.StagingBytes)/(1<<20), pages, communicator.FormatBytes(r.Setup.SegmentBytes))
 	fmt.Fprintf(w, "#%11s %11s %5s %5s %8s %9s %11s %11s %11s %9s %9s %6s\n", "size", "count", "type", "redop", "algo", "protocol", "p50", "p99", "p99.9", "algbw", "busbw", "wrong")

@@ -14,16 +14,16 @@ func TestChoose(t *testing.T) {
 		ranks, bytes    int
 		algorithm, prot string
 	}{
-		{schedule.AllReduce, 2, 8, "oneshot", LL},
-		{schedule.AllReduce, 8, 8 << 10, "oneshot", LL},
-		{schedule.AllReduce, 8, 8<<10 + 1, "direct", Simple},
-		{schedule.AllReduce, 9, 1 << 10, "oneshot", LL},
-		{schedule.AllReduce, 16, 8 << 10, "direct", LL},
-		{schedule.AllReduce, 64, 8, "tree", LL},
+		{schedule.AllReduce, 2, 8, "oneshot", Simple},
+		{schedule.AllReduce, 2, 4 << 10, "oneshot", Simple},
+		{schedule.AllReduce, 2, 4<<10 + 1, "direct", Simple},
+		{schedule.AllReduce, 3, 4 << 10, "direct", Simple},
+		{schedule.AllReduce, 8, 1 << 10, "oneshot", Simple},
+		{schedule.AllReduce, 8, 1<<10 + 1, "direct", Simple},
+		{schedule.AllReduce, 64, 8, "tree", Simple},
 		{schedule.AllReduce, 64, 1 << 30, "direct", Simple},
-		{schedule.AllGather, 4, 4 << 10, "direct", LL},
-		{schedule.AllGather, 4, 4<<10 + 1, "direct", Simple},
-		{schedule.Barrier, 64, 1, "direct", LL},
+		{schedule.AllGather, 4, 4 << 10, "direct", Simple},
+		{schedule.Barrier, 64, 1, "direct", Simple},
 	} {
 		algorithm, protocol := Choose(test.c, test.ranks, test.bytes)
 		if algorithm != test.algorithm || protocol != test.prot {
@@ -64,11 +64,11 @@ func ExampleTable() {
 	fmt.Print(Defaults())
 	// Output:
 	// collective  ranks<=  bytes<=  algorithm  protocol
-	// allreduce         8     8192  oneshot    ll
-	// allreduce        32     1024  oneshot    ll
-	// allreduce        32     8192  direct     ll
-	// allreduce       any     8192  tree       ll
-	// allreduce       any      any  direct     simple
-	// any             any     4096  direct     ll
+	// allreduce         2     4096  oneshot    simple
+	// allreduce         4     2048  oneshot    simple
+	// allreduce         8     1024  oneshot    simple
+	// allreduce        32      256  oneshot    simple
+	// allreduce        32      any  direct     simple
+	// allreduce       any     8192  tree       simple
 	// any             any      any  direct     simple
 }

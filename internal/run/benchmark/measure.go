@@ -21,6 +21,7 @@ type Options struct {
 	Op         dtype.Op
 	Sizes      []int // bytes, as nccl-tests counts them (see Row)
 	Iterations int   // timed calls a size; 0 fits them into half a second
+	InPlace    bool  // input and output share their memory, where the collective has such a form
 }
 
 // Row is the result of one size.
@@ -110,9 +111,24 @@ func newBench(c *communicator.Comm, o Options, size int) *bench {
 		return b
 	}
 	in, out, _ := c.Lengths(&b.call) // every count above is in range
-	b.call.In, b.call.Out = make([]byte, in*element), make([]byte, out*element)
+	b.call.In, b.call.Out = b.buffers(in*element, out*element)
 	b.row.Algorithm, b.row.Protocol = c.Route(b.call)
 	return b
+}
+
+func (b *bench) buffers(in, out int) ([]byte, []byte) {
+	if !b.InPlace || b.Collective == schedule.AllToAll {
+		return make([]byte, in), make([]byte, out)
+	}
+	all := make([]byte, max(in, out))
+	own := min(in, out)
+	switch {
+	case in == out:
+		return all, all
+	case in < out: // allgather, gather: this rank's place in the output
+		return all[b.Rank()*own:][:in], all
+	}
+	return all, all[b.Rank()*own:][:out]
 }
 
 // perform makes one call.
@@ -230,8 +246,8 @@ func (b *bench) verify() error {
 		return b.perform()
 	}
 	p := pattern{collective: b.Collective, op: b.Op, ranks: b.Size()}
-	fill(b.Type, b.call.In, func(i int) float64 { return p.input(b.Rank(), i) })
 	clear(b.call.Out)
+	fill(b.Type, b.call.In, func(i int) float64 { return p.input(b.Rank(), i) })
 	if err := b.perform(); err != nil {
 		return err
 	}

@@ -58,10 +58,10 @@ type Comm struct {
 	inboxFull atomic.Bool
 	closed    bool // the windows are unmapped; guarded by inboxMu
 
-	driver sync.Mutex // its holder alone touches what follows
-	queue  []*operation
-	lanes  *lanes
-	routes map[routeKey]*route
+	driver  sync.Mutex // its holder alone touches what follows
+	queue   []*operation
+	lanes   *lanes
+	routes  map[routeKey]*route
 	kernels map[kernelKey]reduce.Kernel
 	// turn is when the head of the queue last changed.
 	turn     time.Time

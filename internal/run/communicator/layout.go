@@ -16,7 +16,7 @@ const (
 	page       = 4096
 	line       = 64        // cache line
 	llPayload  = 8 << 10   // bytes of a message that an ll slot holds
-	maxSegment = 256 << 10 // beyond this a simple slot gains nothing
+	maxSegment = 128 << 10 // beyond this a simple slot gains nothing
 	minSegment = 4 << 10
 )
 

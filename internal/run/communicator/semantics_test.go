@@ -79,11 +79,15 @@ func once(typ dtype.Type, op dtype.Op, seed uint64, n, count int) []byte {
 	if typ == dtype.BF16 {
 		widen, narrow = reduce.BF16ToF32, reduce.F32ToBF16
 	}
+	terms := make([][]uint16, n)
+	for r := range n {
+		terms[r] = reduce.View[uint16](noise(typ, seed, r, count))
+	}
 	out := make([]byte, count*2)
 	for i := range count {
 		var acc float32
 		for r := range n {
-			v := widen(reduce.View[uint16](noise(typ, seed, r, count)[2*i : 2*i+2])[0])
+			v := widen(terms[r][i])
 			switch {
 			case r == 0:
 				acc = v

@@ -1,5 +1,7 @@
-// Package simple is the protocol for bulk data: a slot holds a header line and
-// then the bytes, and the header's sequence number is stored last.
+// Package simple is the protocol in which a slot holds a header and then the
+// bytes, and the header's sequence number is stored last. What fits the rest of
+// the header's cache line lies there, so that a small message costs its reader
+// one line; longer data begins on the next.
 //
 // It assumes that the sequence number is stored and loaded as one 8-byte atomic
 // with release and acquire order: every byte before the store is visible after
@@ -15,18 +17,29 @@ import (
 	"ringlane/internal/hardware/sys"
 )
 
-// header is one cache line: sequence number, then tag and length in one word.
-const header = 64
+const (
+	line   = 64
+	header = 16            // sequence number; tag and length
+	inline = line - header // bytes that travel in the header's line
+)
 
 // Bytes is the window memory that a channel with slots for payload bytes needs.
 func Bytes(payload int) int { return channel.Slots * stride(payload) }
 
-func stride(payload int) int { return header + (payload+63)/64*64 }
+func stride(payload int) int { return line + (payload+line-1)/line*line }
 
 type slot struct {
 	sequence *atomic.Uint64 // number of the message in it, from 1
 	about    *atomic.Uint64 // tag<<32 | length
-	data     []byte
+	short    []byte         // the message if it has up to inline bytes
+	long     []byte         // the message if it has more
+}
+
+func (s *slot) data(n int) []byte {
+	if n <= inline {
+		return s.short[:n]
+	}
+	return s.long[:n]
 }
 
 func slots(mem []byte, payload int) (s [channel.Slots]slot) {
@@ -35,7 +48,8 @@ func slots(mem []byte, payload int) (s [channel.Slots]slot) {
 		s[i] = slot{
 			sequence: sys.Word64(mem, at),
 			about:    sys.Word64(mem, at+8),
-			data:     mem[at+header : at+header+payload : at+header+payload],
+			short:    mem[at+header : at+line : at+line],
+			long:     mem[at+line : at+line+payload : at+line+payload],
 		}
 	}
 	return s
@@ -59,12 +73,12 @@ func (w *writer) Reserve(n int) ([]byte, bool) {
 	if !w.credit.Free(w.sent) {
 		return nil, false
 	}
-	data := w.slots[w.sent%channel.Slots].data
-	if n > len(data) {
-		panic(fmt.Sprintf("simple: message of %d bytes in slots of %d", n, len(data)))
+	s := &w.slots[w.sent%channel.Slots]
+	if n > len(s.long) {
+		panic(fmt.Sprintf("simple: message of %d bytes in slots of %d", n, len(s.long)))
 	}
 	w.reserved = n
-	return data[:n], true
+	return s.data(n), true
 }
 
 func (w *writer) Commit(tag uint32) {
@@ -95,8 +109,8 @@ func (r *reader) Peek() ([]byte, uint32, bool) {
 	}
 	about := s.about.Load()
 	// The length comes from another process: never trust it with our bounds.
-	n := min(int(uint32(about)), len(s.data))
-	return s.data[:n], uint32(about >> 32), true
+	n := min(int(uint32(about)), len(s.long))
+	return s.data(n), uint32(about >> 32), true
 }
 
 func (r *reader) Release() {
