@@ -48,9 +48,9 @@ def _operations(dtype: torch.dtype) -> dict[dist.ReduceOp, int]:
     return _FLOAT if dtype.is_floating_point else _INTEGER
 
 
-# dtype -> (code, C elements in one torch element, operations) of what can be reduced.
-_REDUCED: dict[torch.dtype, tuple[int, int, dict[dist.ReduceOp, int]]] = {
-    dtype: (*size, _operations(dtype)) for dtype, size in _MOVED.items()
+# dtype -> (code, C elements in one torch element, operations, the one that is SUM).
+_REDUCED: dict[torch.dtype, tuple[int, int, dict[dist.ReduceOp, int], int]] = {
+    dtype: (*size, _operations(dtype), _operations(dtype)[_SUM]) for dtype, size in _MOVED.items()
 }
 
 
@@ -67,8 +67,9 @@ def reduced(tensor: torch.Tensor, op: Any) -> tuple[int, int, int]:
         InvalidArgument: this dtype has no such reduction.
     """
     try:
-        code, scale, operations = _REDUCED[tensor.dtype]
-        ours = operations[op]
+        code, scale, operations, ours = _REDUCED[tensor.dtype]
+        if op != dist.ReduceOp.SUM:  # a look-up costs more than the rest of this function
+            ours = operations[op]
     except KeyError:
         raise InvalidArgument(
             f"reduce: {tensor.dtype} has no {op.op.name} (SUM, MIN, MAX and PRODUCT work on "

@@ -1,0 +1,41 @@
+# `make` alone lists the targets. Every target does its own set-up (tools/setup.sh).
+
+SHELL := /bin/bash
+export PATH := $(CURDIR)/build:$(PATH)
+export PYTHONPATH := $(CURDIR)/python
+VENV := build/venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench bench-peers gen build setup clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: build ## train a digit classifier on 4 ranks over ringlane, and over gloo beside it
+	@build/ringlane run -n 4 -- $(VENV) examples/digits.py
+
+test: build ## run all tests, Go and Python
+	@tools/test.sh
+
+check: build ## format, vet, lint, generated files
+	@tools/check.sh
+
+bench: build ## time AllReduce on 2 and 4 ranks, size by size
+	@build/ringlane bench allreduce -n 2,4
+
+bench-peers: build ## the same beside gloo, with a ratio for each size (about 3 minutes)
+	@$(VENV) bench/peers.py
+
+gen: ## write the generated files again
+	go generate ./...
+
+build: setup ## build/ringlane and build/libringlane.so
+	@CGO_ENABLED=0 go build -o build/ringlane ./cmd/ringlane
+	@CGO_ENABLED=1 go build -buildmode=c-shared -o build/libringlane.so ./capi
+
+setup: ## install what is missing; make the virtual environment (in ~/.cache/ringlane)
+	@tools/setup.sh
+
+clean: ## remove what was built here (the cached virtual environment stays)
+	rm -rf build dist python/ringlane.egg-info python/ringlane/_lib .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,31 @@
+#!/bin/bash
+# Format, vet, lint, module file, generated files. Changes nothing but generated files.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+failed=0
+step() {
+    local name=$1
+    shift
+    echo "== $name"
+    "$@" || { echo "check: $name failed" >&2; failed=1; }
+}
+
+go_format() {
+    local files
+    files=$(gofmt -l .)
+    [[ -z $files ]] || { echo "$files"; echo "(run gofmt -w on these)"; return 1; }
+}
+generated() {
+    go generate ./... && git diff --exit-code --stat -- $(git grep -l 'Code generated .* DO NOT EDIT') ||
+        { echo "(generated files differ from what is committed: run make gen and commit)"; return 1; }
+}
+
+step gofmt go_format
+step 'go vet' go vet ./...
+step staticcheck go tool staticcheck ./...
+step 'go mod tidy' go mod tidy -diff
+step 'generated files' generated
+step ruff build/venv/bin/python -m ruff check python examples bench setup.py
+step 'ruff format' build/venv/bin/python -m ruff format --check python examples bench setup.py
+exit $failed

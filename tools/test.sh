@@ -1,0 +1,25 @@
+#!/bin/bash
+# Runs the Go and the Python tests, all of both, and ends with a summary.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+go test ./... 2>&1 | tee "$log"
+go=${PIPESTATUS[0]}
+packages=$(grep -c '^ok' "$log")
+
+go test -race ./internal/model/... ./internal/logic/... 2>&1 | tee "$log"
+race=${PIPESTATUS[0]}
+
+PATH=$PWD/build:$PATH PYTHONPATH=$PWD/python build/venv/bin/python -m pytest "$@" 2>&1 | tee "$log"
+python=${PIPESTATUS[0]}
+summary=$(grep -E '(passed|failed|error)' "$log" | tail -n 1)
+
+verdict() { [[ $1 == 0 ]] && echo ok || echo FAILED; }
+echo
+echo "Go            $(verdict "$go"): $packages packages"
+echo "Go, -race     $(verdict "$race")"
+echo "Python        $(verdict "$python"): $summary"
+[[ $go == 0 && $race == 0 && $python == 0 ]]
