@@ -151,6 +151,7 @@ func (a *attempt) supervise() (first *exit, err error) {
 		}
 		asked = sig
 		a.signal(sig)
+		a.signal(unix.SIGCONT) // a rank that was stopped hears of it only when it goes on
 	}
 	kill := func() error {
 		timer.Stop()

@@ -66,6 +66,17 @@ func TestRankThatIgnoresTermIsKilled(t *testing.T) {
 	l.await("ranks 0, 2 did not end")
 }
 
+func TestStoppedRankHearsTerm(t *testing.T) {
+	t.Parallel()
+	l := launcher(t, sh(2, `if [ $RANK = 1 ]; then trap 'echo "bye"; exit 0' TERM; kill -STOP $$; sleep 1000; exit; fi
+		pid=
+		while [ -z "$pid" ]; do pid=$(sed 's/.*"1":{"pid":\([0-9]*\).*/\1/' $RINGLANE_RENDEZVOUS/ranks.json 2>/dev/null); done
+		while read _ _ state rest </proc/$pid/stat && [ $state != T ]; do :; done
+		exit 3`)).begin()
+	l.end(3)
+	l.await("[1] bye")
+}
+
 func TestRestarts(t *testing.T) {
 	t.Parallel()
 	spec := sh(2, `echo "attempt $TORCHELASTIC_RESTART_COUNT $RINGLANE_JOB $RINGLANE_RENDEZVOUS"
