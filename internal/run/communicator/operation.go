@@ -10,16 +10,6 @@ import (
 	"ringlane/internal/model/schedule"
 )
 
-// route is what a collective's way through the ranks does not owe to the size
-// of the message.
-type route struct {
-	algorithm schedule.Algorithm
-	number    int // position in the registry, part of the tag
-	chunks    int
-	program   schedule.Program
-	partial   bool // messages may carry partial results
-}
-
 // operation is one collective under way on this rank: the program counter of
 // its schedule. It never blocks: advance does what can be done now.
 type operation struct {

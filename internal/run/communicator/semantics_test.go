@@ -574,3 +574,16 @@ func TestSleepingRanks(t *testing.T) {
 		t.Error("no cores")
 	}
 }
+
+// The README lists every variable, in the words of Environment.
+func TestReadmeListsTheEnvironment(t *testing.T) {
+	text, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range Environment {
+		if row := fmt.Sprintf("| `%s` | %s |\n", v.Name, v.Meaning); !strings.Contains(string(text), row) {
+			t.Errorf("README.md lacks the line %s", row)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package communicator
+
+import (
+	"sync/atomic"
+	"time"
+
+	"ringlane/internal/hardware/sys"
+	"ringlane/internal/model/dtype"
+	"ringlane/internal/model/schedule"
+)
+
+// pending is what somebody can wait for.
+type pending struct {
+	submitted time.Time
+	settled   atomic.Bool
+	err       *Error
+	done      chan struct{} // holds a token once settled
+}
+
+func (p *pending) over() bool { return p.settled.Load() }
+
+func (p *pending) result() error {
+	if p.err != nil {
+		return p.err
+	}
+	return nil
+}
+
+func (c *Comm) settle(p *pending, err *Error) {
+	p.err = err
+	p.settled.Store(true)
+	select {
+	case p.done <- struct{}{}:
+	default:
+	}
+}
+
+// await drives until p has settled or the time has come; a zero until is never.
+func (c *Comm) await(p *pending, until time.Time) bool {
+	if c.driver.TryLock() {
+		c.drive(p, until)
+		c.leave()
+		return p.settled.Load()
+	}
+	c.ringSelf()
+	if until.IsZero() {
+		<-p.done
+	} else {
+		t := time.NewTimer(time.Until(until))
+		defer t.Stop()
+		select {
+		case <-p.done:
+		case <-t.C:
+			return p.settled.Load()
+		}
+	}
+	// Others may wait for the same request.
+	select {
+	case p.done <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// ringSelf wakes the driver of this rank, which may sleep.
+func (c *Comm) ringSelf() {
+	c.inboxMu.Lock()
+	defer c.inboxMu.Unlock()
+	if !c.closed {
+		c.control.bell.Ring()
+	}
+}
+
+// Request is an operation under way.
+type Request struct {
+	comm    *Comm
+	pending *pending
+	message *message
+}
+
+// Done reports whether the operation has completed or failed.
+func (r *Request) Done() bool { return r.pending.settled.Load() }
+
+// From is the sender of a completed receive.
+func (r *Request) From() int { return r.message.from }
+
+// Wait returns when the operation has completed or failed. A limit of 0 leaves
+// the communicator's deadline alone; beyond another limit it returns a Timeout
+// and the operation goes on.
+func (r *Request) Wait(limit time.Duration) error {
+	var until time.Time
+	if limit > 0 {
+		until = time.Now().Add(limit)
+	}
+	if r.Done() || r.comm.await(r.pending, until) {
+		return r.pending.result()
+	}
+	return failf(Timeout, "wait: the operation is still under way after %v (wait again)", limit)
+}
+
+// Start begins a collective and makes what progress a few microseconds allow;
+// the buffers must stay as they are until the request is done.
+func (c *Comm) Start(call Call) (*Request, error) {
+	if c.busy.Load() {
+		return nil, c.overlap(call)
+	}
+	o := &operation{call: call}
+	if err := c.ready(&o.call); err != nil {
+		return nil, err
+	}
+	if call.Collective == schedule.Barrier {
+		o.call.In, o.call.Out = make([]byte, 1), make([]byte, c.size)
+	}
+	o.done = make(chan struct{}, 1)
+	c.prepare(o)
+	c.submit(o)
+	c.nudge(&o.pending)
+	return &Request{comm: c, pending: &o.pending}, nil
+}
+
+// nudge gives p a short push and leaves the rest to the background.
+func (c *Comm) nudge(p *pending) {
+	if !c.driver.TryLock() {
+		c.ringSelf()
+		return
+	}
+	for range c.spins {
+		if c.poll(); p.over() {
+			break
+		}
+		sys.Pause()
+	}
+	c.leave()
+}
+
+// Send sends buf to rank dst and returns when buf may be used again.
+func (c *Comm) Send(buf []byte, typ dtype.Type, dst, tag int) error {
+	m, err := c.post(true, buf, typ, dst, tag)
+	if err != nil {
+		return err
+	}
+	c.await(&m.pending, time.Time{})
+	return m.result()
+}
+
+// Recv receives the next message with tag from rank src, or from AnySource, and
+// returns its sender. The message must have exactly the length of buf.
+func (c *Comm) Recv(buf []byte, typ dtype.Type, src, tag int) (from int, err error) {
+	m, err := c.post(false, buf, typ, src, tag)
+	if err != nil {
+		return 0, err
+	}
+	c.await(&m.pending, time.Time{})
+	return m.from, m.result()
+}
+
+// StartSend begins a Send.
+func (c *Comm) StartSend(buf []byte, typ dtype.Type, dst, tag int) (*Request, error) {
+	return c.startMessage(true, buf, typ, dst, tag)
+}
+
+// StartRecv begins a Recv.
+func (c *Comm) StartRecv(buf []byte, typ dtype.Type, src, tag int) (*Request, error) {
+	return c.startMessage(false, buf, typ, src, tag)
+}
+
+func (c *Comm) startMessage(send bool, buf []byte, typ dtype.Type, peer, tag int) (*Request, error) {
+	m, err := c.post(send, buf, typ, peer, tag)
+	if err != nil {
+		return nil, err
+	}
+	c.nudge(&m.pending)
+	return &Request{comm: c, pending: &m.pending, message: m}, nil
+}
+
+func (c *Comm) post(send bool, buf []byte, typ dtype.Type, peer, tag int) (*message, error) {
+	if err := c.usable(); err != nil {
+		return nil, err
+	}
+	m := &message{send: send, buf: buf, typ: typ, peer: peer, tag: int32(tag), from: peer}
+	if !typ.Valid() {
+		return nil, failf(Argument, "send or recv: %v is not an element type", typ)
+	}
+	switch {
+	case int(m.tag) != tag:
+		return nil, failf(Argument, "%v: tag %d does not fit 32 bits", m, tag)
+	case peer == c.rank:
+		return nil, failf(Argument, "%v: a rank cannot exchange messages with itself", m)
+	case peer == AnySource && !send && c.size > 1:
+	case peer < 0 || peer >= c.size:
+		return nil, failf(Argument, "%v: ranks go from 0 to %d", m, c.size-1)
+	}
+	m.done = make(chan struct{}, 1)
+	m.submitted = time.Now()
+	c.inboxMu.Lock()
+	c.messages = append(c.messages, m)
+	c.inboxFull.Store(true)
+	c.inboxMu.Unlock()
+	return m, nil
+}
