@@ -40,7 +40,7 @@ func newPipe(t *testing.T, protocol string, payload, readers int) *pipe {
 	const guard, line = 4096, 64
 	p := protocols[protocol]
 	size := p.bytes(payload)
-	w, err := shm.Create("channel test", guard+size+guard+(2*readers+1)*line)
+	w, err := shm.Create("channel test", guard+size+guard+(2*readers+1)*line, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

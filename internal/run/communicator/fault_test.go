@@ -90,6 +90,34 @@ func TestMissingRankIsNamedAtTheDeadline(t *testing.T) {
 	}
 }
 
+// A control group that grants too little is told about before the kernel kills.
+func TestMemoryControlGroupIsNamed(t *testing.T) {
+	dir, file := fmt.Sprintf("/sys/fs/cgroup/ringlane-join-test-%d", os.Getpid()), "memory.max"
+	if _, err := os.Stat("/sys/fs/cgroup/memory"); err == nil {
+		dir, file = fmt.Sprintf("/sys/fs/cgroup/memory/ringlane-join-test-%d", os.Getpid()), "memory.limit_in_bytes"
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skipf("SKIPPED: no control group can be made here: %v", err)
+	}
+	t.Cleanup(func() { os.Remove(dir) }) // after the processes in it have ended
+	if err := os.WriteFile(dir+"/"+file, []byte("48M"), 0o644); err != nil {
+		t.Skipf("SKIPPED: the group takes no memory limit: %v", err)
+	}
+	everyone(crew(t, "join", 8, ranksTo(8), "COMMUNICATOR_TEST_GROUP="+dir), func(_ int, w *worker) {
+		text, _ := w.result(t, time.Now())
+		for _, part := range []string{"8 × 8.0 MiB of staging memory", dir + " grants", "lower RINGLANE_STAGING, now 16M a rank"} {
+			if !strings.Contains(text, part) {
+				t.Errorf("%q is missing in: %s", part, text)
+			}
+		}
+	})
+	everyone(crew(t, "join", 8, ranksTo(8), "COMMUNICATOR_TEST_GROUP="+dir, "RINGLANE_STAGING=2M"), func(_ int, w *worker) {
+		if got := w.line(t); got != "joined" {
+			t.Errorf("with less staging memory: %s", got)
+		}
+	})
+}
+
 func TestDeadRankEndsAReceiveAndAGroupJoin(t *testing.T) {
 	for _, scenario := range []string{"wait", "group"} {
 		ranks := crew(t, scenario, 2, ranksTo(2))

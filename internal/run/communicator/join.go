@@ -113,7 +113,7 @@ func (j *joining) own() error {
 	if err != nil {
 		host = "unknown host"
 	}
-	w, err := shm.Create("ringlane", j.layout.bytes)
+	w, err := shm.Create("ringlane", j.layout.bytes, j.cfg.Staging)
 	if err != nil {
 		return failf(Memory, "join: rank %d cannot have %s of staging memory: %v (lower RINGLANE_STAGING, or raise the limit that ulimit -v shows)",
 			j.cfg.Rank, mebibytes(int64(j.layout.bytes)), err)

@@ -98,8 +98,14 @@ var scenarios = map[string]func() error{
 			}
 		}
 	},
-	// join says only that it has joined.
+	// join says only that it has joined. It moves to a control group first if
+	// one is named.
 	"join": func() error {
+		if group := os.Getenv("COMMUNICATOR_TEST_GROUP"); group != "" {
+			if err := os.WriteFile(group+"/cgroup.procs", fmt.Append(nil, os.Getpid()), 0o644); err != nil {
+				return err
+			}
+		}
 		c, err := joinFromProcess()
 		if err != nil {
 			return err

@@ -21,10 +21,11 @@ type Window struct {
 }
 
 // Create makes size bytes of zeroed memory that can be handed to other
-// processes by its descriptor. Huge pages are used where the pool has enough;
-// otherwise transparent ones are asked for.
-func Create(name string, size int) (*Window, error) {
-	if rounded := (size + hugePage - 1) / hugePage * hugePage; rounded-size <= size/8 {
+// processes by its descriptor. Huge pages are used where the pool has enough and
+// rounding up to them does not exceed most bytes; otherwise transparent ones are
+// asked for.
+func Create(name string, size, most int) (*Window, error) {
+	if rounded := (size + hugePage - 1) / hugePage * hugePage; rounded <= most {
 		if m, err := create(name, rounded, unix.MFD_HUGETLB|unix.MFD_HUGE_2MB); err == nil {
 			m.Bytes = m.Bytes[:size:rounded]
 			m.Huge = true

@@ -9,7 +9,7 @@ import (
 )
 
 func TestWindowIsShared(t *testing.T) {
-	a, err := Create("shm test", 1<<20)
+	a, err := Create("shm test", 1<<20, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestWindowIsShared(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	short, err := Create("shm test", 4096)
+	short, err := Create("shm test", 4096, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestCreateFailsWithItsSize(t *testing.T) {
-	if _, err := Create("shm test", 1<<62); err == nil {
+	if _, err := Create("shm test", 1<<62, 0); err == nil {
 		t.Error("4 EiB were granted")
 	}
 }
@@ -79,12 +79,15 @@ func TestCreateFailsWithItsSize(t *testing.T) {
 // Huge pages are used where the machine has set some aside; elsewhere the
 // window is the same on small ones.
 func TestHugePages(t *testing.T) {
-	w, err := Create("shm test", 2*hugePage)
+	w, err := Create("shm test", hugePage+1, 2*hugePage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	w.Bytes[2*hugePage-1] = 1
+	if len(w.Bytes) != hugePage+1 {
+		t.Errorf("%d bytes", len(w.Bytes))
+	}
+	w.Bytes[hugePage] = 1
 	if !w.Huge {
 		t.Log("SKIPPED: this machine has no huge pages set aside (vm.nr_hugepages); small ones were used")
 	}
