@@ -6,10 +6,7 @@ imports torch: that module is then only half there, and registers itself when it
 
 from __future__ import annotations
 
-import sys
-
 
 def register() -> None:
     """Register the backend "ringlane" with torch.distributed; nothing is loaded yet."""
-    if "ringlane.torch" not in sys.modules:
-        import ringlane.torch  # noqa: F401, PLC0415  registers itself
+    import ringlane.torch  # noqa: F401, PLC0415  registers itself

@@ -13,9 +13,9 @@ import os
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_uint64, c_void_p
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from .errors import Forked, LibraryNotFound, RinglaneError, from_status
+from .errors import LibraryNotFound, RinglaneError, from_status
 
 ETIMEOUT = 2
 
@@ -72,43 +72,29 @@ class Library:
     """The functions of ringlane.h as attributes without their ``rl_`` prefix."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         try:
             shared = ctypes.CDLL(str(path))
-        except OSError as error:
+            for name, arguments in _PROTOTYPES.items():
+                function = getattr(shared, f"rl_{name}")
+                function.argtypes, function.restype = arguments, c_int32
+                setattr(self, name, function)
+        except (OSError, AttributeError) as error:  # not there, not loadable, or too old
             raise LibraryNotFound(
                 f"load {path}: {error} (build it again with make build, or pip install .)"
             ) from None
-        for name, arguments in _PROTOTYPES.items():
-            function = getattr(shared, f"rl_{name}")
-            function.argtypes, function.restype = arguments, c_int32
-            setattr(self, name, function)
         shared.rl_version.restype = c_char_p
         shared.rl_last_error.restype = c_char_p
         self.last_error = shared.rl_last_error
         self.version: str = shared.rl_version().decode()
-        os.register_at_fork(after_in_child=self._disable)
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Callable[..., int]: ...
 
-    def _disable(self) -> None:
-        """Make every call raise Forked: the library's threads stayed in the parent."""
-        for name in _PROTOTYPES:
-            setattr(self, name, _refuse)
-
     def failure(self, status: int) -> RinglaneError:
         """Return the exception for the calling thread's last failure."""
         text = self.last_error()
         return from_status(status, text.decode(errors="replace") if text else f"status {status}")
-
-
-def _refuse(*_: object) -> NoReturn:
-    raise Forked(
-        f"call in process {os.getpid()}: it was forked from a process that uses Ringlane "
-        "(keep Ringlane to the parent, or start workers with the spawn method)"
-    )
 
 
 def candidates() -> list[Path]:

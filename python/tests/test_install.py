@@ -58,6 +58,8 @@ def test_pip_install_and_no_import(tmp_path: Path) -> None:
         check=True,
         env={**env, "GOFLAGS": "-buildvcs=false"},
     )
+    # torch then calls the entry point while ringlane.torch is still being imported.
+    subprocess.run([python, "-c", "import ringlane.torch"], check=True, env=env, cwd=tmp_path)
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)
     done = subprocess.run(
