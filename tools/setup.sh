@@ -82,12 +82,17 @@ END
 install_venv() {
     local venv=$1 torch=$2
     rm -rf "$venv"
+    "$python" -m venv "$venv"
     if [[ -n $torch ]]; then
-        say "making a virtual environment over the installed torch $torch"
-        "$python" -m venv --system-site-packages "$venv"
+        say "making a virtual environment that sees the installed torch $torch"
+        # Not --system-site-packages, which sees nothing of another virtual environment.
+        "$python" -I - > "$("$venv/bin/python" -c \
+            'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth" <<'END'
+import sys
+print(*(p for p in sys.path if p.endswith(("site-packages", "dist-packages"))), sep="\n")
+END
     else
         say "making a virtual environment; torch is a large download the first time"
-        "$python" -m venv "$venv"
         "$venv/bin/python" -m pip install --disable-pip-version-check \
             ${RINGLANE_TORCH_INDEX:+--index-url "$RINGLANE_TORCH_INDEX"} \
             -r tools/requirements-torch.txt >&2
