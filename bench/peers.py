@@ -104,7 +104,17 @@ def side_by_side(binary: str, ranks: int) -> dict[str, Any]:
     sizes = ",".join(map(str, SIZES))
     engine = json.loads(
         subprocess.run(
-            [binary, "bench", "allreduce", "-n", str(ranks), "--sizes", sizes, "--json"],
+            [
+                binary,
+                "bench",
+                "allreduce",
+                "-n",
+                str(ranks),
+                "--in-place",
+                "--sizes",
+                sizes,
+                "--json",
+            ],
             check=True,
             stdout=subprocess.PIPE,
         ).stdout

@@ -154,6 +154,9 @@ def train(backend: str, store: dist.Store, options: argparse.Namespace) -> Run:
         run.accuracy = count.item() / HELD_OUT
         return run
     finally:
+        # torch waits for gloo's thread with the interpreter locked, and that thread may still
+        # want the lock to drop the tensors of its last call: let it have it first.
+        time.sleep(0.1)
         dist.destroy_process_group()
 
 
