@@ -128,10 +128,14 @@ func rlgo_group(parent C.rl_comm, ranks *C.int32_t, n C.int32_t, comm *C.rl_comm
 //export rlgo_rank
 func rlgo_rank(comm C.rl_comm, rank *C.int32_t) C.int32_t {
 	c, err := comms.get(uint64(comm))
-	if err == nil {
-		*rank = C.int32_t(c.Rank())
+	if err != nil {
+		return report(err)
 	}
-	return report(err)
+	if rank == nil {
+		return invalid("rank: rank is NULL")
+	}
+	*rank = C.int32_t(c.Rank())
+	return C.RL_OK
 }
 
 // rl_size stores the number of ranks in comm.
@@ -139,10 +143,14 @@ func rlgo_rank(comm C.rl_comm, rank *C.int32_t) C.int32_t {
 //export rlgo_size
 func rlgo_size(comm C.rl_comm, size *C.int32_t) C.int32_t {
 	c, err := comms.get(uint64(comm))
-	if err == nil {
-		*size = C.int32_t(c.Size())
+	if err != nil {
+		return report(err)
 	}
-	return report(err)
+	if size == nil {
+		return invalid("size: size is NULL")
+	}
+	*size = C.int32_t(c.Size())
+	return C.RL_OK
 }
 
 // rl_close leaves comm and frees it. Calls of this rank that are under way
@@ -413,6 +421,9 @@ func rlgo_wait(request C.rl_request, timeout C.double) C.int32_t {
 //
 //export rlgo_test
 func rlgo_test(request C.rl_request, done *C.int32_t) C.int32_t {
+	if done == nil {
+		return invalid("test: done is NULL")
+	}
 	*done = 1
 	if request == 0 {
 		return C.RL_OK
@@ -438,6 +449,9 @@ func rlgo_stats(comm C.rl_comm, text *C.char, size C.uint64_t, needed *C.uint64_
 	c, err := comms.get(uint64(comm))
 	if err != nil {
 		return report(err)
+	}
+	if needed == nil {
+		return invalid("stats: needed is NULL")
 	}
 	b, err := json.Marshal(c.Stats())
 	if err != nil {

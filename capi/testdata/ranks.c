@@ -103,6 +103,9 @@ int main(void) {
 	CHECK(rl_join(NULL, NULL, 0, 1, 0, 0, &pair) == RL_EARGUMENT);
 	CHECK(rl_join(NULL, "x", 0, 1, -1, 0, &pair) == RL_EARGUMENT);
 
+	CHECK(rl_rank(comm, NULL) == RL_EARGUMENT && rl_size(comm, NULL) == RL_EARGUMENT);
+	CHECK(rl_test(0, NULL) == RL_EARGUMENT && rl_stats(comm, NULL, 0, NULL) == RL_EARGUMENT);
+
 	/* A forked child that calls gets an error, and disturbs nobody. */
 	pid_t child = fork();
 	if (child == 0) {

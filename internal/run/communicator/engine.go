@@ -241,20 +241,24 @@ func (c *Comm) suspect(o *operation, now time.Time) *Error {
 			continue
 		}
 		peer := &c.peers[p]
-		switch state := peer.control.state.Load(); {
-		case state == stateFailed:
+		state := peer.control.state.Load()
+		if state == stateFailed {
 			return c.echo(p)
+		}
+		// Also a peer that has completed its part may have made another call:
+		// the root of a broadcast needs nobody.
+		if err := c.disagreement(o, p); err != nil {
+			return err
+		}
+		switch {
 		case peer.control.completed.Load() >= o.sequence:
-			continue // it has done its part
+			continue
 		case state == stateClosed:
 			return failf(Closed, "%s: %s has closed the communicator after %d collectives, without this one (all ranks must make the same calls)",
 				o.name(), c.who(p), peer.control.completed.Load())
 		case peer.process.Ended():
 			return failf(Dead, "%s: %s is gone: its process ended without closing the communicator (look at that rank's own output, and at the kernel log for the OOM killer)",
 				o.name(), c.who(p))
-		}
-		if err := c.disagreement(o, p); err != nil {
-			return err
 		}
 	}
 	if now.Sub(o.started) < c.cfg.Timeout {

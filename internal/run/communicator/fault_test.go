@@ -188,6 +188,22 @@ func TestDisagreementIsAnErrorOnEveryRank(t *testing.T) {
 	}
 }
 
+// The other two complete their broadcast without the rank that disagrees.
+func TestOneRankNamesAnotherRoot(t *testing.T) {
+	together(t, 3, nil, func(c *Comm) error {
+		call := Call{Collective: schedule.Broadcast, Count: 10, In: make([]byte, 40)}
+		call.Out = call.In
+		if c.rank == 2 {
+			call.Root = 1
+		}
+		err := c.Do(call)
+		if c.rank == 2 && (!errors.Is(err, Mismatch) || !strings.Contains(err.Error(), "rank 2 calls broadcast of 10 × f32 with root 1")) {
+			return fmt.Errorf("%v, want a mismatch", err)
+		}
+		return nil
+	})
+}
+
 func TestUnevenCountsThatDoNotMatch(t *testing.T) {
 	together(t, 2, nil, func(c *Comm) error {
 		counts := []int{5, 5}
