@@ -10,7 +10,7 @@ go test ./... 2>&1 | tee "$log"
 go=${PIPESTATUS[0]}
 packages=$(grep -c '^ok' "$log")
 
-go test -race ./internal/model/... ./internal/logic/... 2>&1 | tee "$log"
+go test -race -short ./internal/model/... ./internal/logic/... 2>&1 | tee "$log"
 race=${PIPESTATUS[0]}
 
 PATH=$PWD/build:$PATH PYTHONPATH=$PWD/python build/venv/bin/python -m pytest "$@" 2>&1 | tee "$log"

@@ -256,6 +256,10 @@ func (f *benchFlags) measure(o benchmark.Options, n int, r *benchResult, table i
 	if err != nil {
 		return err
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("cannot find this program to start it as ranks: %w", err)
+	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("cannot make a pipe: %w", err)
@@ -265,7 +269,7 @@ func (f *benchFlags) measure(o benchmark.Options, n int, r *benchResult, table i
 	go func() {
 		defer write.Close()
 		done <- launch.Run(launch.Spec{
-			Command: []string{"/proc/self/exe", benchRankCommand, string(options)}, Ranks: n, Unmarked: true,
+			Command: []string{self, benchRankCommand, string(options)}, Ranks: n, Unmarked: true,
 			Environ: append(os.Environ(), "RINGLANE_ALGO="+f.algorithm, "RINGLANE_PROTOCOL="+f.protocol),
 			Stdout:  write, Stderr: os.Stderr, Grace: 5 * time.Second,
 		})

@@ -202,11 +202,11 @@ func (b *bench) warmUp() (iterations int, err error) {
 		calls += warmUps
 		spent := time.Since(start)
 		n := int64(0)
-		if spent.Seconds() > warmUpSeconds || calls > mostTimed {
+		switch {
+		case b.Iterations > 0:
+			n = int64(b.Iterations)
+		case spent.Seconds() > warmUpSeconds || calls > mostTimed:
 			n = max(min(int64(float64(budget)/float64(spent)*float64(calls)), mostTimed), fewestTimed)
-			if b.Iterations > 0 {
-				n = int64(b.Iterations)
-			}
 		}
 		if n, err = decide(n); err != nil || n > 0 {
 			return int(n), err

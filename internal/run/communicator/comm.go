@@ -42,8 +42,7 @@ type Comm struct {
 	control    control
 	layout     layout
 	ends       *ends
-	spins      int
-	crowded    bool // ranks outnumber cores
+	spins      int // polls before a waiting rank offers its core
 	table      collective.Table
 	recorder   *telemetry.Recorder
 
@@ -103,9 +102,8 @@ func newComm(cfg Config, l layout, secret string, peers []peer) *Comm {
 	}
 	c.ends = l.connect(cfg.Rank, windows, bells)
 	c.lanes = newLanes(c)
-	c.crowded = cfg.Size > sys.Grants{}.Cores()
 	c.spins = spinPolls
-	if c.crowded {
+	if cfg.Size > (sys.Grants{}).Cores() {
 		c.spins = spinPollsShared
 	}
 	c.inline.comm = c

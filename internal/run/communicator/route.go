@@ -13,11 +13,10 @@ import (
 // route is what a collective's way through the ranks does not owe to the size
 // of the message.
 type route struct {
-	algorithm schedule.Algorithm
-	number    int // position in the registry, part of the tag
-	chunks    int
-	program   schedule.Program
-	partial   bool // messages may carry partial results
+	number  int // position in the registry, part of the tag
+	chunks  int
+	program schedule.Program
+	partial bool // messages may carry partial results
 }
 
 type kernelKey struct {
