@@ -56,7 +56,7 @@ func Join(cfg Config) (*Comm, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	return join(cfg, launched(&cfg))
+	return join(cfg, make([]acquaintance, cfg.Size))
 }
 
 func join(cfg Config, known []acquaintance) (*Comm, error) {
@@ -447,7 +447,10 @@ func (j *joining) ended(rank int) error {
 func (j *joining) whereabouts(rank int) string {
 	k := j.known[rank]
 	if k.PID == 0 {
-		return ""
+		// Not before it is needed: the launcher writes it when all ranks run.
+		if k.Member = launched(j.cfg.Rendezvous)[rank]; k.PID == 0 {
+			return ""
+		}
 	}
 	state := ""
 	if host, err := os.Hostname(); err == nil && host == k.Host {

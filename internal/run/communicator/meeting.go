@@ -153,20 +153,10 @@ type acquaintance struct {
 
 // launched reads what the launcher left about its ranks in the rendezvous
 // directory, so that an error can name a process that never came.
-func launched(cfg *Config) []acquaintance {
-	known := make([]acquaintance, cfg.Size)
-	text, err := os.ReadFile(filepath.Join(cfg.Rendezvous, "ranks.json"))
-	if cfg.Rendezvous == "" || err != nil {
-		return known
+func launched(rendezvous string) (ranks map[int]Member) {
+	text, err := os.ReadFile(filepath.Join(rendezvous, "ranks.json"))
+	if rendezvous == "" || err != nil || json.Unmarshal(text, &ranks) != nil {
+		return nil
 	}
-	var ranks map[int]Member
-	if json.Unmarshal(text, &ranks) != nil {
-		return known
-	}
-	for r, m := range ranks {
-		if r >= 0 && r < cfg.Size {
-			known[r].Member = m
-		}
-	}
-	return known
+	return ranks
 }

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"ringlane/internal/hardware/channel"
 	"ringlane/internal/hardware/reduce"
 	"ringlane/internal/hardware/sys"
 	"ringlane/internal/logic/collective"
@@ -472,6 +473,20 @@ func TestChoiceOfAlgorithmIsTheSameOnAllRanks(t *testing.T) {
 	})
 }
 
+// Every algorithm holds with the number of slots that channels really have.
+func TestProofsHoldWithTheRealSlots(t *testing.T) {
+	for _, k := range schedule.Collectives {
+		for _, a := range collective.Algorithms(k) {
+			for _, n := range []int{1, 2, 3, 8, 13, MaxRanks} {
+				claim := schedule.Claim{Programs: a.Programs(n, n-1), Chunks: a.Chunks(n), Goal: collective.Goal(k, n, n-1), Slots: channel.Slots}
+				if _, err := claim.Prove(); err != nil {
+					t.Errorf("%v %s among %d: %v", k, a.Name, n, err)
+				}
+			}
+		}
+	}
+}
+
 func TestStagingIsBounded(t *testing.T) {
 	for n := 1; n <= MaxRanks; n++ {
 		l, err := plan(n, DefaultStaging)
@@ -503,58 +518,6 @@ func TestMemoryLimitIsSaid(t *testing.T) {
 	}
 }
 
-func TestEnvironment(t *testing.T) {
-	lookup := func(vars map[string]string) func(string) (string, bool) {
-		return func(n string) (string, bool) { v, ok := vars[n]; return v, ok }
-	}
-	cfg, err := FromEnvironment(lookup(map[string]string{
-		"RINGLANE_RANK": "1", "RINGLANE_SIZE": "4", "RINGLANE_JOB": "j", "RINGLANE_RENDEZVOUS": "/d", "RANK": "9",
-		"RINGLANE_TIMEOUT": "1.5", "RINGLANE_STAGING": "4M", "RINGLANE_ALGO": "ring", "RINGLANE_PROTOCOL": "ll",
-	}))
-	want := Config{Rank: 1, Size: 4, Job: "j", Rendezvous: "/d", Timeout: 1500 * time.Millisecond, Staging: 4 << 20, Algorithm: "ring", Protocol: "ll"}
-	if err != nil || cfg != want {
-		t.Errorf("%+v, %v", cfg, err)
-	}
-	torchrun := map[string]string{"RANK": "2", "WORLD_SIZE": "3", "MASTER_ADDR": "h", "MASTER_PORT": "29500", "TORCHELASTIC_RESTART_COUNT": "0"}
-	first, err := FromEnvironment(lookup(torchrun))
-	if err != nil || first.Rank != 2 || first.Size != 3 {
-		t.Errorf("%+v, %v", first, err)
-	}
-	torchrun["TORCHELASTIC_RESTART_COUNT"] = "1"
-	if second, _ := FromEnvironment(lookup(torchrun)); second.Job == first.Job {
-		t.Error("a restarted job has the name of the one before")
-	}
-	for _, vars := range []map[string]string{
-		{},
-		{"RANK": "0", "WORLD_SIZE": "2"},
-		{"RANK": "zero", "WORLD_SIZE": "2", "MASTER_PORT": "1"},
-		{"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "RINGLANE_TIMEOUT": "soon"},
-		{"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "RINGLANE_STAGING": "-1"},
-	} {
-		if _, err := FromEnvironment(lookup(vars)); !errors.Is(err, Argument) {
-			t.Errorf("%v: %v, want a bad argument", vars, err)
-		}
-	}
-}
-
-func TestParseBytes(t *testing.T) {
-	for text, want := range map[string]int{"0": 0, "8": 8, "4K": 4096, "1m": 1 << 20, "16MiB": 16 << 20, "2GB": 2 << 30, " 64k ": 64 << 10} {
-		if got, err := ParseBytes(text); err != nil || got != want {
-			t.Errorf("%q: %d, %v, want %d", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "K", "-1", "1.5M", "x", "99999999999T"} {
-		if got, err := ParseBytes(text); err == nil {
-			t.Errorf("%q: %d, want an error", text, got)
-		}
-	}
-	for n, want := range map[int]string{0: "0", 1000: "1000", 4096: "4K", 3 << 20: "3M"} {
-		if got := FormatBytes(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
-}
-
 // A rank that has cores to itself and one that has not must both be able to
 // sleep: this one sleeps in every call.
 func TestSleepingRanks(t *testing.T) {
@@ -572,18 +535,5 @@ func TestSleepingRanks(t *testing.T) {
 	})
 	if (sys.Grants{}).Cores() < 1 {
 		t.Error("no cores")
-	}
-}
-
-// The README lists every variable, in the words of Environment.
-func TestReadmeListsTheEnvironment(t *testing.T) {
-	text, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range Environment {
-		if row := fmt.Sprintf("| `%s` | %s |\n", v.Name, v.Meaning); !strings.Contains(string(text), row) {
-			t.Errorf("README.md lacks the line %s", row)
-		}
 	}
 }
