@@ -27,7 +27,7 @@ func storm() []byte {
 	for i := range 2000 {
 		fmt.Fprintf(&b, "[%8d.%06d] pcieport 0000:00:1c.0: AER: Corrected error received: 0000:03:00.0\n", i, i)
 		fmt.Fprintf(&b, "[%8d.%06d] nvme 0000:03:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)\n", i, i)
-		fmt.Fprintf(&b, "[%8d.%06d] nvme 0000:03:00.0:   device [144d:a824] error status/mask=00000001/00002000\n", i, i)
+		fmt.Fprintf(&b, "[%8d.%06d] nvme 0000:03:00.0:   device [1c5c:2839] error status/mask=00000001/00002000\n", i, i)
 		fmt.Fprintf(&b, "[%8d.%06d] nvme 0000:03:00.0:    [ 0] RxErr                  (First)\n", i, i)
 	}
 	return []byte(b.String())

@@ -22,7 +22,7 @@ func addSeeds(f *testing.F) {
 		"Feb 29 13:47:22 host kernel: {9}[Hardware Error]:   section_type: PCIe error\n",
 		"> \x1b[31m[Feb29 13:47] x 0000:03:00.0: AER:   TLP Header: 40000001 0000000f\x1b[0m\r\n[  +0.1] x 0000:03:00.0:    [20] UnsupReq (First)\n",
 		"x 0000:03:00.0: aer_status: 0x00100000, aer_mask: 0x00000000\nx 0000:03:00.0: aer_layer=Transaction Layer, aer_agent=Requester ID\n",
-		"aer_event: 0000:03:00.0 PCIe Bus Error: severity=Fatal, Malformed TLP, TLP Header={0x60000080,0xab0000ff}\n",
+		"aer_event: 0000:03:00.0 PCIe Bus Error: severity=Fatal, Malformed TLP, TLP Header={0x60000040,0xc20000ff}\n",
 		"NVRM: The NVIDIA GPU 0000:05:00.0\nNVRM: (PCI ID: 10de:2204) installed in this system has\nNVRM: fallen off the bus\n",
 		"\x1b", "\x1b[", "x\x1b®", ">>>>", "{", "{1}", "[", "[[", ":::", "____________________________________________",
 	} {

@@ -26,11 +26,11 @@ var lines = []struct {
 	{"pcieport 0000:00:1c.0: DPC: error containment capabilities: Int Msg #0, RPExt+ PoisonedTLP+ SwTrigger+ RP PIO Log 6, DL_ActiveErr+", "0000:00:1c.0", PortService{"DPC"}},
 
 	// EDR.
-	{"pcieport 0000:a5:01.0: EDR: EDR event received", "0000:a5:01.0", EDR{Step: EDRReceived}},
-	{"pcieport 0000:a5:01.0: EDR: Reported EDR dev: 0000:a9:10.0", "0000:a5:01.0", EDR{Step: EDRReported, Port: "0000:a9:10.0"}},
-	{"pcieport 0000:a5:01.0: EDR: Status for 0000:a9:10.0: 0x80", "0000:a5:01.0", EDR{Step: EDRStatus, Port: "0000:a9:10.0", Status: 0x80}},
-	{"pci 0000:a5:01.0: EDR: Notify handler installed", "0000:a5:01.0", PortService{"EDR"}},
-	{"pci 0000:a5:01.0: EDR: Notify handler removed", "", nil},
+	{"pcieport 0000:b5:02.0: EDR: EDR event received", "0000:b5:02.0", EDR{Step: EDRReceived}},
+	{"pcieport 0000:b5:02.0: EDR: Reported EDR dev: 0000:b9:08.0", "0000:b5:02.0", EDR{Step: EDRReported, Port: "0000:b9:08.0"}},
+	{"pcieport 0000:b5:02.0: EDR: Status for 0000:b9:08.0: 0x80", "0000:b5:02.0", EDR{Step: EDRStatus, Port: "0000:b9:08.0", Status: 0x80}},
+	{"pci 0000:b5:02.0: EDR: Notify handler installed", "0000:b5:02.0", PortService{"EDR"}},
+	{"pci 0000:b5:02.0: EDR: Notify handler removed", "", nil},
 
 	// Hot-plug.
 	{"pcieport 0000:3a:01.0: pciehp: Slot(0-1): Card present", "0000:3a:01.0", Hotplug{Slot: "0-1", Change: CardPresent}},
@@ -43,13 +43,13 @@ var lines = []struct {
 	{"pcieport 0000:3a:01.0: pciehp: Slot #4 AttnBtn- PwrCtrl+ MRL- AttnInd- PwrInd- HotPlug+ Surprise+ Interlock- NoCompl+ IbPresDis- LLActRep+", "0000:3a:01.0",
 		SlotCapabilities{Slot: "4", PowerController: true, HotPlug: true, Surprise: true, LinkReporting: true}},
 	{"pcieport 0000:3a:01.0: pciehp: Timeout on hotplug command 0x1038 (issued 65284 msec ago)", "0000:3a:01.0", HotplugTimeout{Command: 0x1038, Msec: 65284}},
-	{"pcieport 0000:3a:01.0: pciehp: pciehp_check_link_status: lnk_status = 5043", "0000:3a:01.0", LinkStatus{0x5043}},
+	{"pcieport 0000:3a:01.0: pciehp: pciehp_check_link_status: lnk_status = 7084", "0000:3a:01.0", LinkStatus{0x7084}},
 	{"pcieport 0000:3a:01.0: pciehp: Hotplug bridge without secondary bus, ignoring", "0000:3a:01.0", Hotplug{Change: AddFailed}},
 	{"pcieport 0000:3a:01.0: pciehp: pending interrupts 0x0108 from Slot Status", "", nil},
 
 	// Link and power.
-	{"pcieport 10002:00:04.0: broken device, retraining non-functional downstream link at 2.5GT/s", "10002:00:04.0", Retrain{GTs: 2.5}},
-	{"pcieport 10002:00:04.0: retraining failed", "10002:00:04.0", Retrain{Failed: true}},
+	{"pcieport 10003:00:05.0: broken device, retraining non-functional downstream link at 2.5GT/s", "10003:00:05.0", Retrain{GTs: 2.5}},
+	{"pcieport 10003:00:05.0: retraining failed", "10003:00:05.0", Retrain{Failed: true}},
 	{"pcieport 0000:00:01.0: DPC: Data Link Layer Link Active not set in 1000 msec", "0000:00:01.0", LinkInactive{1000}},
 	{"vfio-pci 0000:05:00.0: not ready 65535ms after FLR; giving up", "0000:05:00.0", NotReady{Msec: 65535, After: "FLR", GaveUp: true}},
 	{"igc 0000:05:00.0: not ready 1023ms after bus reset; waiting", "0000:05:00.0", NotReady{Msec: 1023, After: "bus reset"}},
@@ -57,7 +57,7 @@ var lines = []struct {
 	{"nvme 0000:05:00.0: can't change power state from D3hot to D0 (config space inaccessible)", "0000:05:00.0", PowerState{From: "D3hot", To: "D0", Inaccessible: true}},
 	{"xe 0000:05:00.0: Unable to change power state from D3cold to D0, device inaccessible", "0000:05:00.0", PowerState{From: "D3cold", To: "D0", Inaccessible: true}},
 	{"mlx5_core 0000:05:00.0: mlx5_pcie_event:301:(pid 12): Detected insufficient power on the PCIe slot (27W).", "0000:05:00.0", SlotPower{27}},
-	{"nvme 0000:01:00.0: restoring config space at offset 0x0 (was 0xffffffff, writing 0x11e0f)", "0000:01:00.0", ConfigLost{"config space"}},
+	{"nvme 0000:01:00.0: restoring config space at offset 0x0 (was 0xffffffff, writing 0x2d11e)", "0000:01:00.0", ConfigLost{"config space"}},
 	{"nvme nvme3: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff", "", ConfigLost{"nvme3 CSTS"}},
 	{"nvme nvme3: controller is down; will reset: CSTS=0x3, PCI_STATUS=0x10", "", DriverFault{ControllerDown, "nvme3"}},
 	{"nvme nvme3: frozen state error detected, reset controller", "", DriverFault{ChannelFrozen, "nvme3"}},
@@ -69,13 +69,13 @@ var lines = []struct {
 	{"ixgbe 0000:01:00.0 eth0: Adapter removed", "0000:01:00.0", DriverFault{Kind: AdapterRemoved}},
 
 	// Bandwidth.
-	{"pci 0000:70:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x4 link at 0000:6e:01.0 (capable of 63.008 Gb/s with 8.0 GT/s PCIe x8 link)", "0000:70:00.0",
-		Bandwidth{Gbps: 31.504, Limit: LinkRate{8, 4}, At: "0000:6e:01.0", CapableGbps: 63.008, Capable: LinkRate{8, 8}}},
-	{"pci 0000:70:00.0: 8.000 Gb/s available PCIe bandwidth, limited by 2.5 GT/s x4 link at 0000:6e:01.0 (capable of 126.028 Gb/s with 8 GT/s x16 link)", "0000:70:00.0",
-		Bandwidth{Gbps: 8, Limit: LinkRate{2.5, 4}, At: "0000:6e:01.0", CapableGbps: 126.028, Capable: LinkRate{8, 16}}},
-	{"ixgbe 0000:70:00.0: 32.000 Gb/s available PCIe bandwidth (5.0 GT/s PCIe x8 link)", "0000:70:00.0", Bandwidth{Gbps: 32, Limit: LinkRate{5, 8}}},
-	{"pci 0000:70:00.0: 0.000 Gb/s available PCIe bandwidth, limited by Unknown x255 link at 0000:6e:01.0 (capable of 1984.941 Gb/s with 32.0 GT/s PCIe x63 link)", "0000:70:00.0",
-		Bandwidth{At: "0000:6e:01.0", CapableGbps: 1984.941, Capable: LinkRate{32, 63}}},
+	{"pci 0000:61:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x4 link at 0000:5e:02.0 (capable of 63.008 Gb/s with 8.0 GT/s PCIe x8 link)", "0000:61:00.0",
+		Bandwidth{Gbps: 31.504, Limit: LinkRate{8, 4}, At: "0000:5e:02.0", CapableGbps: 63.008, Capable: LinkRate{8, 8}}},
+	{"pci 0000:61:00.0: 8.000 Gb/s available PCIe bandwidth, limited by 2.5 GT/s x4 link at 0000:5e:02.0 (capable of 126.028 Gb/s with 8 GT/s x16 link)", "0000:61:00.0",
+		Bandwidth{Gbps: 8, Limit: LinkRate{2.5, 4}, At: "0000:5e:02.0", CapableGbps: 126.028, Capable: LinkRate{8, 16}}},
+	{"ixgbe 0000:61:00.0: 32.000 Gb/s available PCIe bandwidth (5.0 GT/s PCIe x8 link)", "0000:61:00.0", Bandwidth{Gbps: 32, Limit: LinkRate{5, 8}}},
+	{"pci 0000:61:00.0: 0.000 Gb/s available PCIe bandwidth, limited by Unknown x255 link at 0000:5e:02.0 (capable of 1984.941 Gb/s with 32.0 GT/s PCIe x63 link)", "0000:61:00.0",
+		Bandwidth{At: "0000:5e:02.0", CapableGbps: 1984.941, Capable: LinkRate{32, 63}}},
 
 	// Resources, in both orders.
 	{"pci 0000:05:00.0: BAR 1: no space for [mem size 0x10000000 64bit pref]", "0000:05:00.0", Resource{Kind: BAR, Index: 1, State: NoSpace, Prefetch: true, Wide: true, Size: 1 << 28}},
@@ -99,11 +99,11 @@ var lines = []struct {
 
 	// Bus numbers.
 	{"pci 0000:05:00.0: bridge configuration invalid ([bus 00-00]), reconfiguring", "0000:05:00.0", BusNumbers{Change: BusesReconfigured}},
-	{"pci_bus 0000:43: busn_res: [bus 43-ff] end is updated to 43", "", BusNumbers{Change: BusesShrunk, Bus: "0000:43", Buses: Buses{0x43, 0xff}, Max: 0x43}},
-	{"pci_bus 0000:43: busn_res: [bus 43] is released", "", BusNumbers{Change: BusesReleased, Bus: "0000:43", Buses: Buses{0x43, 0x43}}},
-	{"pci_bus 0004:43: busn_res: can not insert [bus 43-41] under [bus 42-41] (conflicts with (null) [bus 42-40])", "",
-		BusNumbers{Change: BusesRefused, Bus: "0004:43", Buses: Buses{0x43, 0x41}, Under: Buses{0x42, 0x41}, Conflict: Buses{0x42, 0x40}}},
-	{"pci 0004:42:00.0: devices behind bridge are unusable because [bus 45-74] cannot be assigned for them", "0004:42:00.0", BusNumbers{Change: BusesUnusable, Buses: Buses{0x45, 0x74}}},
+	{"pci_bus 0000:63: busn_res: [bus 63-ff] end is updated to 63", "", BusNumbers{Change: BusesShrunk, Bus: "0000:63", Buses: Buses{0x63, 0xff}, Max: 0x63}},
+	{"pci_bus 0000:63: busn_res: [bus 63] is released", "", BusNumbers{Change: BusesReleased, Bus: "0000:63", Buses: Buses{0x63, 0x63}}},
+	{"pci_bus 0002:63: busn_res: can not insert [bus 63-61] under [bus 62-61] (conflicts with (null) [bus 62-60])", "",
+		BusNumbers{Change: BusesRefused, Bus: "0002:63", Buses: Buses{0x63, 0x61}, Under: Buses{0x62, 0x61}, Conflict: Buses{0x62, 0x60}}},
+	{"pci 0002:62:00.0: devices behind bridge are unusable because [bus 45-74] cannot be assigned for them", "0002:62:00.0", BusNumbers{Change: BusesUnusable, Buses: Buses{0x45, 0x74}}},
 	{"pci 0000:3c:00.0: No bus number available for hot-added bridge", "0000:3c:00.0", BusNumbers{Change: BusNumbersOut}},
 	{"pcieport 0000:05:00.0: bridge has subordinate 41 but max busn 46", "0000:05:00.0", BusNumbers{Change: SubordinateTooSmall, Buses: Buses{0, 0x41}, Max: 0x46}},
 	{"pci 0000:05:00.0: PCI bridge to [bus 06-0a]", "0000:05:00.0", BusNumbers{Change: BusesAssigned, Buses: Buses{6, 10}}},

@@ -39,14 +39,14 @@ func TestAERWordings(t *testing.T) {
 		"PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Transmitter)",
 	}
 	bodies := []string{
-		"  device [8086:a295] error status/mask=00001100/00002000\n   [ 8] RELAY_NUM Rollover\n   [12] Replay Timer Timeout  (First)",
-		"AER:   device [8086:a295] error status/mask=00001100/00002000\nAER:    [ 8] Rollover\nAER:    [12] Timeout               (First)",
-		"device [8086:a295] error status/mask=00001100/00002000, devctl=0x000f\n[12] Timeout (First)",
+		"  device [8086:1be0] error status/mask=00001100/00002000\n   [ 8] RELAY_NUM Rollover\n   [12] Replay Timer Timeout  (First)",
+		"AER:   device [8086:1be0] error status/mask=00001100/00002000\nAER:    [ 8] Rollover\nAER:    [12] Timeout               (First)",
+		"device [8086:1be0] error status/mask=00001100/00002000, devctl=0x000f\n[12] Timeout (First)",
 	}
 	want := AERError{
 		Severity: Corrected, Layer: DataLinkLayer, Agent: Transmitter, Origin: Native,
 		Port: "0000:00:01.0", Source: "0000:03:00.0", Multiple: true, Message: 1,
-		Details: true, Status: 0x1100, Mask: 0x2000, First: 12, Vendor: 0x8086, ID: 0xa295,
+		Details: true, Status: 0x1100, Mask: 0x2000, First: 12, Vendor: 0x8086, ID: 0x1be0,
 	}
 	for _, message := range messages {
 		for _, head := range heads {
@@ -85,11 +85,11 @@ func TestAERHeader(t *testing.T) {
 		return "x 0000:03:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer, (Requester ID)\n" +
 			"x 0000:03:00.0: AER:   TLP Header: " + tlp + "\n"
 	}
-	_, errors := errorsOf(t, log("40000001 0000000f 95e7f000 00000000"))
-	if want := []uint32{0x40000001, 0xf, 0x95e7f000, 0}; !reflect.DeepEqual(errors[0].TLP, want) || errors[0].AllOnes() {
+	_, errors := errorsOf(t, log("40000001 0000000f b4c01000 00000000"))
+	if want := []uint32{0x40000001, 0xf, 0xb4c01000, 0}; !reflect.DeepEqual(errors[0].TLP, want) || errors[0].AllOnes() {
 		t.Errorf("header %x, want %x", errors[0].TLP, want)
 	}
-	_, errors = errorsOf(t, log("0x40000001 0x0000000f 0x95e7f000 0x00000000 0x1 0x2"))
+	_, errors = errorsOf(t, log("0x40000001 0x0000000f 0xb4c01000 0x00000000 0x1 0x2"))
 	if len(errors[0].TLP) != 6 || errors[0].TLP[5] != 2 {
 		t.Errorf("flit header %x", errors[0].TLP)
 	}
@@ -136,21 +136,21 @@ func TestBothEnds(t *testing.T) {
 		[    7.000001] pcieport 0000:00:1c.1: AER: Multiple Correctable error message received from 0000:00:1c.1
 		[    7.000002] pcieport 0000:00:1c.1: PCIe Bus Error: severity=Correctable, type=Physical Layer, (Receiver ID)
 		[    7.000003] pcieport 0000:80:01.0: AER: Uncorrectable (Fatal) error message received from 0000:81:00.0
-		[    7.000004] pcieport 0000:00:1c.1:   device [8086:7a39] error status/mask=00000001/00002000
+		[    7.000004] pcieport 0000:00:1c.1:   device [8086:7ab8] error status/mask=00000001/00002000
 		[    7.000005] usb 1-1: reset high-speed USB device
 		[    7.000006] pcieport 0000:00:1c.1:    [ 0] RxErr                  (First)
 		[    7.000007] nvme 0000:81:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer, (Receiver ID)
 		[    7.000008] pcieport 0000:00:1c.1: AER:   Error of this Agent is reported first
-		[    7.000009] r8169 0000:06:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer, (Transmitter ID)
-		[    7.000010] nvme 0000:81:00.0:   device [144d:a824] error status/mask=00000010/00000000
-		[    7.000011] r8169 0000:06:00.0:   device [10ec:8125] error status/mask=00001101/0000e000
+		[    7.000009] igc 0000:06:00.0: PCIe Bus Error: severity=Correctable, type=Physical Layer, (Transmitter ID)
+		[    7.000010] nvme 0000:81:00.0:   device [1c5c:2839] error status/mask=00000010/00000000
+		[    7.000011] igc 0000:06:00.0:   device [8086:15f3] error status/mask=00001041/0000e000
 		[    7.000012] nvme 0000:81:00.0:    [ 4] DLP                    (First)
 	`))
 	if len(errors) != 3 {
 		t.Fatalf("%d records, want 3: %+v", len(errors), errors)
 	}
 	near, fatal, far := errors[0], errors[1], errors[2]
-	if near.Message != 1 || far.Message != 1 || !near.Multiple || !far.Multiple || !near.ReportedFirst || near.Status != 1 || far.Status != 0x1101 {
+	if near.Message != 1 || far.Message != 1 || !near.Multiple || !far.Multiple || !near.ReportedFirst || near.Status != 1 || far.Status != 0x1041 {
 		t.Errorf("ends of the link: %+v and %+v", near, far)
 	}
 	if fatal.Message != 3 || fatal.Status != 0x10 || fatal.Port != "0000:80:01.0" || entries[1].Device != "0000:81:00.0" {
@@ -160,9 +160,9 @@ func TestBothEnds(t *testing.T) {
 
 func TestFilteredRecord(t *testing.T) {
 	_, errors := errorsOf(t, unindent(`
-		[    7.0] pcieport 0000:00:1c.5: AER:   device [8086:9d15] error status/mask=00001000/00002000
+		[    7.0] pcieport 0000:00:1c.5: AER:   device [8086:1be4] error status/mask=00001000/00002000
 		[    7.0] pcieport 0000:00:1c.5: AER:    [12] Timeout
-		[    7.1] pcieport 0000:00:1c.5: AER:   device [8086:9d15] error status/mask=00001000/00002000
+		[    7.1] pcieport 0000:00:1c.5: AER:   device [8086:1be4] error status/mask=00001000/00002000
 		[    7.1] pcieport 0000:00:1c.5: AER:    [12] Timeout
 	`))
 	if len(errors) != 2 || errors[0].Status != 0x1000 || errors[0].Severity != Corrected || errors[0].Port != "" {
@@ -172,32 +172,32 @@ func TestFilteredRecord(t *testing.T) {
 
 func TestFirmwareRecords(t *testing.T) {
 	entries, errors := errorsOf(t, unindent(`
-		[   84.371185] {9}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4
-		[   84.371188] {9}[Hardware Error]: It has been corrected by h/w and requires no further action
-		[   84.371190] {9}[Hardware Error]: event severity: corrected
-		[   84.371191] {9}[Hardware Error]:  Error 0, type: corrected
-		[   84.371191] perf: interrupt took too long
-		[   84.371191] {9}[Hardware Error]:  fru_text: Slot7
-		[   84.371192] {9}[Hardware Error]:   section_type: PCIe error
-		[   84.371193] {9}[Hardware Error]:   port_type: 0, PCIe end point
-		[   84.371195] {9}[Hardware Error]:   device_id: 0000:70:00.0
-		[   84.371196] {9}[Hardware Error]:   slot: 7
-		[   84.371196] {9}[Hardware Error]:   secondary_bus: 0x62
-		[   84.371197] {9}[Hardware Error]:   vendor_id: 0x15b7, device_id: 0x5011
-		[   84.371198] {9}[Hardware Error]:   class_code: 020801
-		[   84.371223] nvme 0000:70:00.0: AER: aer_status: 0x00000001, aer_mask: 0x00002000
-		[   84.371227] nvme 0000:70:00.0:    [ 0] RxErr                  (First)
-		[   84.371229] nvme 0000:70:00.0: AER: aer_layer=Physical Layer, aer_agent=Receiver ID
-		[   90.382169] nvme 0000:70:00.0: aer_status: 0x00100000, aer_mask: 0x00000000
-		[   90.382173] nvme 0000:70:00.0:    [20] UnsupReq               (First)
-		[   90.382176] nvme 0000:70:00.0: aer_layer=Transaction Layer, aer_agent=Requester ID
-		[   90.382176] nvme 0000:70:00.0: aer_uncor_severity: 0x00062030
+		[   61.250185] {9}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4
+		[   61.250188] {9}[Hardware Error]: It has been corrected by h/w and requires no further action
+		[   61.250190] {9}[Hardware Error]: event severity: corrected
+		[   61.250191] {9}[Hardware Error]:  Error 0, type: corrected
+		[   61.250191] perf: interrupt took too long
+		[   61.250191] {9}[Hardware Error]:  fru_text: Slot7
+		[   61.250192] {9}[Hardware Error]:   section_type: PCIe error
+		[   61.250193] {9}[Hardware Error]:   port_type: 0, PCIe end point
+		[   61.250195] {9}[Hardware Error]:   device_id: 0000:61:00.0
+		[   61.250196] {9}[Hardware Error]:   slot: 7
+		[   61.250196] {9}[Hardware Error]:   secondary_bus: 0x62
+		[   61.250197] {9}[Hardware Error]:   vendor_id: 0x1c5c, device_id: 0x2839
+		[   61.250198] {9}[Hardware Error]:   class_code: 020801
+		[   61.250223] nvme 0000:61:00.0: AER: aer_status: 0x00000001, aer_mask: 0x00002000
+		[   61.250227] nvme 0000:61:00.0:    [ 0] RxErr                  (First)
+		[   61.250229] nvme 0000:61:00.0: AER: aer_layer=Physical Layer, aer_agent=Receiver ID
+		[   90.382169] nvme 0000:61:00.0: aer_status: 0x00100000, aer_mask: 0x00000000
+		[   90.382173] nvme 0000:61:00.0:    [20] UnsupReq               (First)
+		[   90.382176] nvme 0000:61:00.0: aer_layer=Transaction Layer, aer_agent=Requester ID
+		[   90.382176] nvme 0000:61:00.0: aer_uncor_severity: 0x00062030
 	`))
 	if len(errors) != 2 {
 		t.Fatalf("%d records, want 2: %+v", len(errors), errors)
 	}
 	first, second := errors[0], errors[1]
-	record := FirmwareRecord{Source: 4, Counter: 9, FRU: "Slot7", PortType: "PCIe end point", Device: "0000:70:00.0", Slot: 7, SecondaryBus: 0x62, Vendor: 0x15b7, ID: 0x5011, Class: "020801"}
+	record := FirmwareRecord{Source: 4, Counter: 9, FRU: "Slot7", PortType: "PCIe end point", Device: "0000:61:00.0", Slot: 7, SecondaryBus: 0x62, Vendor: 0x1c5c, ID: 0x2839, Class: "020801"}
 	if first.FirmwareRecord == nil || *first.FirmwareRecord != record {
 		t.Errorf("firmware's part: %+v\nwant %+v", first.FirmwareRecord, record)
 	}
@@ -218,7 +218,7 @@ func TestFirmwareRecordAlone(t *testing.T) {
 		[    1.0] [Hardware Error]:   port_type: 4, root port
 		[    1.0] [Hardware Error]:   device_id: 0000:40:01.1
 		[    1.0] [Hardware Error]:   aer_uncor_status: 0x00040000, aer_uncor_mask: 0x04500000
-		[    1.0] [Hardware Error]:   TLP Header: 60000080 ab0000ff 00000001 d1fd0000
+		[    1.0] [Hardware Error]:   TLP Header: 60000040 c20000ff 00000001 7a3c1000
 		[    1.0] [Hardware Error]:  Error 1, type: recoverable
 		[    1.0] [Hardware Error]:   section_type: memory error
 		[    9.0] {1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 1
@@ -278,11 +278,11 @@ func TestContainment(t *testing.T) {
 	}
 	_, errors := errorsOf(t, unindent(`
 		[    1.0] pcieport 0000:80:01.0: AER: Uncorrected (Fatal) error received: 0000:81:00.0
-		[    1.0] pcieport 0000:89:02.0: DPC: containment event, status:0x1f01 source:0x0000
-		[    1.0] pcieport 0000:89:02.0: DPC: unmasked uncorrectable error detected
-		[    1.0] pcieport 0000:89:02.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Receiver ID)
-		[    1.0] pcieport 0000:89:02.0:   device [8086:347a] error status/mask=00000020/00100000
-		[    1.0] pcieport 0000:89:02.0:    [ 5] SDES                   (First)
+		[    1.0] pcieport 0000:97:03.0: DPC: containment event, status:0x1f01 source:0x0000
+		[    1.0] pcieport 0000:97:03.0: DPC: unmasked uncorrectable error detected
+		[    1.0] pcieport 0000:97:03.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Receiver ID)
+		[    1.0] pcieport 0000:97:03.0:   device [8086:352a] error status/mask=00000020/00100000
+		[    1.0] pcieport 0000:97:03.0:    [ 5] SDES                   (First)
 	`))
 	if len(errors) != 2 || !errors[1].Contained || errors[1].Port != "" || errors[1].First != 5 || errors[0].Details {
 		t.Errorf("the record of a contained port: %+v", errors)
@@ -296,7 +296,7 @@ func TestTracepoint(t *testing.T) {
 			t.Errorf("%q: %+v", before, errors)
 		}
 	}
-	_, errors := errorsOf(t, "aer_event: 0000:03:00.0 PCIe Bus Error: severity=Fatal, Malformed TLP, TLP Header={0x60000080,0xab0000ff,0x00000001,0xd1fd0000}\n")
+	_, errors := errorsOf(t, "aer_event: 0000:03:00.0 PCIe Bus Error: severity=Fatal, Malformed TLP, TLP Header={0x60000040,0xc20000ff,0x00000001,0x7a3c1000}\n")
 	if len(errors) != 1 || errors[0].Severity != Fatal || errors[0].Status != 1<<18 || len(errors[0].TLP) != 4 {
 		t.Errorf("fatal: %+v", errors)
 	}

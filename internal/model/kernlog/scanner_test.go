@@ -17,10 +17,10 @@ func TestWrappedLines(t *testing.T) {
 		{"pcieport 0000:00:1c.0: AER: Correctable error message received from\n0000:03:00.0 (no details found)", "pcieport 0000:00:1c.0: AER: Correctable error message received from 0000:03:00.0 (no details found)"},
 		{"pcieport 0000:00:1c.0: AER: device recovery\nfailed", "pcieport 0000:00:1c.0: AER: device recovery failed"},
 		{"pci 0000:05:00.0: BAR 1: failed to assign [mem\nsize 0x10000000 64bit pref]", "pci 0000:05:00.0: BAR 1: failed to assign [mem size 0x10000000 64bit pref]"},
-		{"pci 0000:70:00.0: 31.504 Gb/s available PCIe bandwidth,\nlimited by 8.0 GT/s PCIe x4 link at 0000:6e:01.0\n(capable of 63.008 Gb/s with 8.0 GT/s PCIe x8 link)",
-			"pci 0000:70:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x4 link at 0000:6e:01.0 (capable of 63.008 Gb/s with 8.0 GT/s PCIe x8 link)"},
+		{"pci 0000:61:00.0: 31.504 Gb/s available PCIe bandwidth,\nlimited by 8.0 GT/s PCIe x4 link at 0000:5e:02.0\n(capable of 63.008 Gb/s with 8.0 GT/s PCIe x8 link)",
+			"pci 0000:61:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x4 link at 0000:5e:02.0 (capable of 63.008 Gb/s with 8.0 GT/s PCIe x8 link)"},
 		{"xe 0000:05:00.0: Unable to change power state from\nD3cold to D0, device inaccessible", "xe 0000:05:00.0: Unable to change power state from D3cold to D0, device inaccessible"},
-		{"pci_bus 0004:43: busn_res: can not insert [bus 43] under\n[bus 42-41] (conflicts with (null) [bus 42-41])", "pci_bus 0004:43: busn_res: can not insert [bus 43] under [bus 42-41] (conflicts with (null) [bus 42-41])"},
+		{"pci_bus 0002:63: busn_res: can not insert [bus 63] under\n[bus 62-61] (conflicts with (null) [bus 62-61])", "pci_bus 0002:63: busn_res: can not insert [bus 63] under [bus 62-61] (conflicts with (null) [bus 62-61])"},
 		{"acpi PNP0A08:00: _OSC: OS now controls [PCIeHotplug\nPME AER]", "acpi PNP0A08:00: _OSC: OS now controls [PCIeHotplug PME AER]"},
 	} {
 		for _, carrier := range []string{"", "[    1.000000] ", "> [    1.000000] "} {
@@ -58,7 +58,7 @@ func TestKmsgFields(t *testing.T) {
 		3,1,1000000,-;pcieport 0000:00:1c.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)
 		 SUBSYSTEM=pci
 		 DEVICE=+pci:0000:00:1c.0
-		3,2,1000001,-;pcieport 0000:00:1c.0:   device [8086:a295] error status/mask=00000001/00002000
+		3,2,1000001,-;pcieport 0000:00:1c.0:   device [8086:1be0] error status/mask=00000001/00002000
 		 SUBSYSTEM=pci
 	`))
 	if len(entries) != 1 || entries[0].Event.(AERError).Status != 1 {
@@ -113,7 +113,7 @@ func TestWrite(t *testing.T) {
 	log := unindent(`
 		[    1.0] pcieport 0000:00:1c.0: AER: Corrected error received: 0000:03:00.0
 		[    1.0] x 0000:03:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)
-		[    1.0] x 0000:03:00.0:   device [8086:a295] error status/mask=00000001/00002000
+		[    1.0] x 0000:03:00.0:   device [8086:1be0] error status/mask=00000001/00002000
 
 		[    2.0] pcieport 0000:3a:01.0: pciehp: Slot(12): Link Down`)
 	want := Parse(log)
