@@ -1,11 +1,13 @@
 package communicator
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"ringlane/internal/hardware/reduce"
 	"ringlane/internal/model/schedule"
@@ -71,6 +73,40 @@ func TestCallsAllocateNothing(t *testing.T) {
 			// Both ranks run in this process, and the runtime allocates a little for itself.
 			if n := after.Mallocs - before.Mallocs; round == 1 && n > 40 {
 				return fmt.Errorf("%d allocations in 200 calls", n)
+			}
+		}
+		return nil
+	})
+}
+
+// A communicator keeps no buffer of a call that is over.
+func TestCallsKeepNothingAlive(t *testing.T) {
+	pair(t, func(c *Comm) error {
+		freed := make(chan struct{}, 2)
+		for i := range 2 {
+			buf := make([]byte, 1<<20)
+			runtime.AddCleanup(&buf[0], func(struct{}) { freed <- struct{}{} }, struct{}{})
+			call := Call{Collective: schedule.AllReduce, Count: len(buf) / 4, In: buf, Out: buf}
+			if i == 0 {
+				if err := c.Do(call); err != nil {
+					return err
+				}
+				continue
+			}
+			r, err := c.Start(call)
+			if err == nil {
+				err = r.Wait(0)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		for range 2 {
+			runtime.GC()
+			select {
+			case <-freed:
+			case <-time.After(10 * time.Second):
+				return errors.New("a buffer is still referenced")
 			}
 		}
 		return nil

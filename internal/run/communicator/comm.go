@@ -191,6 +191,7 @@ func (c *Comm) Do(call Call) error {
 	c.prepare(o)
 	c.submit(o)
 	c.await(&o.pending, time.Time{})
+	o.call = Call{} // it must not keep the buffers alive
 	return o.result()
 }
 

@@ -2,6 +2,7 @@ package communicator
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,10 +35,12 @@ func (c *Comm) collect() {
 	}
 	c.inboxMu.Lock()
 	c.queue = append(c.queue, c.inbox...)
+	clear(c.inbox) // what has been handed on must not keep its buffers alive
 	c.inbox = c.inbox[:0]
 	for _, m := range c.messages {
 		c.lanes.post(m)
 	}
+	clear(c.messages)
 	c.messages = c.messages[:0]
 	c.inboxFull.Store(false)
 	c.inboxMu.Unlock()
@@ -67,8 +70,7 @@ func (c *Comm) poll() (moved bool) {
 		if !o.finished {
 			break
 		}
-		copy(c.queue, c.queue[1:])
-		c.queue = c.queue[:len(c.queue)-1]
+		c.queue = slices.Delete(c.queue, 0, 1)
 		c.complete(o, nil)
 	}
 	if c.lanes.active() {
@@ -98,6 +100,7 @@ func (c *Comm) drain() {
 	for _, o := range c.queue {
 		c.complete(o, err)
 	}
+	clear(c.queue)
 	c.queue = c.queue[:0]
 	c.lanes.drain(err)
 }

@@ -191,6 +191,7 @@ func (o *operation) reduce(s *schedule.Step, in, out, n int) (bool, *Error) {
 			o.reader(from.Rank, from.Shared).Release()
 		}
 	}
+	clear(terms)
 	return true, nil
 }
 
