@@ -263,21 +263,18 @@ func (d *Device) IsGPU() bool {
 		case d.Of(VendorNVIDIA):
 			return true
 		case d.Of(VendorAMD):
-			return !d.onRootBus() && !d.integratedAMD()
-		case d.Of(VendorIntel):
-			return !d.onRootBus() && d.BDF.Bus != 0
+			return !d.integratedAMD()
+		case d.Of(VendorIntel): // graphics inside the CPU is always 00:02.0
+			return d.BDF.Bus != 0 || d.BDF.Device != 2
 		}
 	case d.base() == 0x1200:
-		return d.Of(VendorAMD) || d.Of(VendorNVIDIA) || d.Of(VendorIntel) && !d.onRootBus()
+		return d.Of(VendorAMD) || d.Of(VendorNVIDIA) || d.Of(VendorIntel)
 	}
 	return false
 }
 
-func (d *Device) onRootBus() bool { return d.ParentKnown && d.Parent == nil }
-
-// integratedAMD recognises the graphics of an APU: it shares its device with
-// the CPU's own functions, and its registers say so by having no link of its
-// own worth the name; the marketing name is what text shows.
+// integratedAMD recognises the graphics of an APU by the names that lspci
+// prints for it: it sits behind a port of its own like a card.
 func (d *Device) integratedAMD() bool {
 	for _, n := range []string{"Raven", "Picasso", "Renoir", "Lucienne", "Cezanne", "Barcelo", "Rembrandt", "Raphael",
 		"Phoenix", "Strix", "Granite Ridge", "Mendocino", "Kaveri", "Carrizo", "Stoney", "Bristol Ridge", "HawkPoint", "Krackan"} {

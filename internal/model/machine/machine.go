@@ -10,6 +10,7 @@ package machine
 import (
 	"slices"
 
+	"ringlane/internal/model/kernlog"
 	"ringlane/internal/model/pcie"
 )
 
@@ -41,6 +42,14 @@ type Machine struct {
 	P2P []Matrix `json:"p2p,omitempty"`
 	// NCCL is what NCCL's log and topology file say, nil if neither was seen.
 	NCCL *NCCL `json:"nccl,omitempty"`
+
+	// Log is the kernel log, each text in the order of its lines. In the saved
+	// document it is LogText.
+	Log      []kernlog.Entry `json:"-"`
+	LogParts []LogPart       `json:"-"`
+	// LogText is the log of a saved document: whole if the capture has put it
+	// here, otherwise the lines of Log.
+	LogText []LogText `json:"kernel_log,omitempty"`
 
 	Problems []Problem `json:"problems,omitempty"`
 }
