@@ -126,7 +126,7 @@ func (b *builder) setNodes(list string) {
 		if isRange && err == nil {
 			z, err = strconv.Atoi(to)
 		}
-		if err != nil || a < 0 || z-a > 1024 {
+		if err != nil || a < 0 || z > maxNodes {
 			return
 		}
 		for id := a; id <= z; id++ {
@@ -134,6 +134,9 @@ func (b *builder) setNodes(list string) {
 		}
 	}
 }
+
+// maxNodes is the most NUMA nodes that Linux can be built for.
+const maxNodes = 1024
 
 // node returns the NUMA node with the number, made if it is new.
 func (b *builder) node(id int) *machine.NUMANode {

@@ -30,7 +30,12 @@ type builder struct {
 	ranks   map[pcie.BDF]*ranks
 	input   *machine.Input // the one being read
 	entries counts         // of kernel log events kept
+	surplus ranks          // of devices beyond maxDevices
 }
+
+// maxDevices bounds a listing that makes no sense: the largest machines have
+// some thousands of functions, most of them virtual.
+const maxDevices = 16 << 10
 
 func newBuilder() *builder {
 	return &builder{
@@ -69,6 +74,10 @@ func (b *builder) saw(k machine.Kind) {
 // device returns the device at an address, made if it is new, and notes that
 // the kind of input spoke of it.
 func (b *builder) device(at pcie.BDF, k machine.Kind) *machine.Device {
+	if len(b.m.Devices) >= maxDevices && b.m.Device(at) == nil {
+		b.problem(0, machine.Malformed, "it lists more than %d devices (the rest is left out)", maxDevices)
+		return &machine.Device{BDF: at}
+	}
 	d := b.m.Add(at)
 	if !slices.Contains(d.Sources, k) {
 		d.Sources = append(d.Sources, k)
@@ -77,6 +86,15 @@ func (b *builder) device(at pcie.BDF, k machine.Kind) *machine.Device {
 		b.ranks[at] = &ranks{}
 	}
 	return d
+}
+
+// by returns where the facts of a device come from.
+func (b *builder) by(d *machine.Device) *ranks {
+	if r := b.ranks[d.BDF]; r != nil {
+		return r
+	}
+	b.surplus = ranks{}
+	return &b.surplus
 }
 
 // put stores a fact if its source is at least as good as the one before.
@@ -100,14 +118,14 @@ func (b *builder) setCode(d *machine.Device, line int, what string, id *machine.
 }
 
 func (b *builder) setVendor(d *machine.Device, line int, code uint16, from rank) {
-	b.setCode(d, line, "the vendor", &d.Vendor, &b.ranks[d.BDF].vendor, code, from)
+	b.setCode(d, line, "the vendor", &d.Vendor, &b.by(d).vendor, code, from)
 	if d.Vendor.Name == "" {
 		d.Vendor.Name = pcie.VendorName(d.Vendor.Code)
 	}
 }
 
 func (b *builder) setModel(d *machine.Device, line int, code uint16, from rank) {
-	b.setCode(d, line, "the device identifier", &d.Model, &b.ranks[d.BDF].model, code, from)
+	b.setCode(d, line, "the device identifier", &d.Model, &b.by(d).model, code, from)
 }
 
 // setClass leaves the programming interface alone where v has none and the
@@ -120,7 +138,7 @@ func (b *builder) setClass(d *machine.Device, line int, v uint32, from rank) {
 		}
 		return
 	}
-	if put(&d.Class.Code, d.Class.Known, &b.ranks[d.BDF].class, v, from) {
+	if put(&d.Class.Code, d.Class.Known, &b.by(d).class, v, from) {
 		b.problem(line, machine.Contradiction, "%v: the class is %06x here and %06x elsewhere", d.BDF, v, old)
 		d.Class.Name = ""
 	}
@@ -136,7 +154,7 @@ func (b *builder) setNUMA(d *machine.Device, line, node int, from rank) {
 		v = *d.NUMA
 	}
 	old := v
-	if put(&v, d.NUMA != nil, &b.ranks[d.BDF].numa, node, from) && old != -1 && node != -1 {
+	if put(&v, d.NUMA != nil, &b.by(d).numa, node, from) && old != -1 && node != -1 {
 		b.problem(line, machine.Contradiction, "%v: the NUMA node is %d here and %d elsewhere", d.BDF, node, old)
 	}
 	if d.NUMA == nil || v != -1 || from == fromRegisters {
@@ -146,7 +164,7 @@ func (b *builder) setNUMA(d *machine.Device, line, node int, from rank) {
 
 // setParent stores the upstream bridge; nil for a device on a root bus.
 func (b *builder) setParent(d *machine.Device, line int, parent *pcie.BDF, from rank) {
-	by := &b.ranks[d.BDF].parent
+	by := &b.by(d).parent
 	if d.ParentKnown && !same(d.Parent, parent) {
 		// NCCL leaves bridges out: its parent is an ancestor, no contradiction.
 		if from != fromXML && *by != fromXML {
@@ -187,6 +205,6 @@ func (b *builder) setIdentity(d *machine.Device, line int, id *pcie.Identity) {
 	if id.SubsystemVendor != 0 || id.SubsystemDevice != 0 {
 		d.SubsystemVendor.Code, d.SubsystemVendor.Known = id.SubsystemVendor, true
 		d.SubsystemModel.Code, d.SubsystemModel.Known = id.SubsystemDevice, true
-		b.ranks[d.BDF].subsystem = fromRegisters
+		b.by(d).subsystem = fromRegisters
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 
 	"ringlane/internal/model/kernlog"
 	"ringlane/internal/model/machine"
@@ -17,6 +18,7 @@ func (b *builder) finish() {
 	b.markRanks()
 	b.parents()
 	b.nodesOfRoots()
+	b.indexGPUs()
 	b.virtualFunctions()
 	b.virtualHints()
 	b.denied()
@@ -25,7 +27,7 @@ func (b *builder) finish() {
 // fromLog takes from the kernel log what describes the machine. Facts from
 // other inputs stand.
 func (b *builder) fromLog() {
-	listed := len(b.m.Devices) > 0
+	listed := b.m.Saw(machine.KindLspci, machine.KindLspciTree, machine.KindSysfs, machine.KindCapture)
 	for i := range b.m.Log {
 		switch e := b.m.Log[i].Event.(type) {
 		case kernlog.CommandLine:
@@ -76,7 +78,7 @@ func (b *builder) bridgeTo(at *kernlog.Entry, e kernlog.BusNumbers) {
 		return
 	}
 	// The last such line counts, if nothing but the log tells the numbers.
-	if by := &b.ranks[d.BDF].bridge; d.Registers.Bridge == nil || *by == fromLog {
+	if by := &b.by(d).bridge; d.Registers.Bridge == nil || *by == fromLog {
 		*by = fromLog
 		d.Registers.Bridge = &pcie.Bridge{
 			Primary: d.BDF.Bus, Secondary: uint8(e.Buses.Start), Subordinate: uint8(e.Buses.End),
@@ -115,6 +117,46 @@ func (b *builder) nodesOfRoots() {
 		}
 		if node, ok := nodes[fmt.Sprintf("%04x:%02x", d.BDF.Domain, *d.RootBus)]; ok {
 			d.NUMA = &node
+		}
+	}
+}
+
+// indexGPUs gives the GPUs of the matrix their addresses: nvidia-smi numbers
+// them in the order of their addresses. What the matrix tells of NUMA nodes
+// fills gaps.
+func (b *builder) indexGPUs() {
+	x := b.m.Matrix
+	if x == nil {
+		return
+	}
+	var gpus []*machine.Device
+	numbered := false
+	for _, d := range b.m.GPUs() {
+		if d.Of(machine.VendorNVIDIA) {
+			gpus = append(gpus, d)
+			numbered = numbered || d.GPU != nil && d.GPU.Index != nil
+		}
+	}
+	names := 0
+	for _, n := range x.Names {
+		if strings.HasPrefix(n, "GPU") {
+			names++
+		}
+	}
+	if !numbered && names == len(gpus) {
+		for i, d := range gpus {
+			index := i
+			made(&d.GPU).Index = &index
+		}
+	}
+	for _, d := range gpus {
+		if d.NUMA != nil || d.GPU == nil || d.GPU.Index == nil {
+			continue
+		}
+		for i := range x.Rows {
+			if x.Rows[i].Name == fmt.Sprintf("GPU%d", *d.GPU.Index) {
+				d.NUMA = x.Rows[i].NUMA
+			}
 		}
 	}
 }
@@ -172,7 +214,7 @@ func (b *builder) parents() {
 		})
 	}
 	for _, d := range b.m.Devices {
-		if d.ParentKnown && b.ranks[d.BDF].parent > fromXML {
+		if d.ParentKnown && b.by(d).parent > fromXML {
 			continue
 		}
 		for _, p := range bridges[d.BDF.Domain] {
@@ -197,11 +239,15 @@ func isRoot(p pcie.PortType) bool {
 	return p == pcie.RootPort || p == pcie.IntegratedEndpoint || p == pcie.EventCollector
 }
 
+// maxDepth is the most levels that a tree can have: each takes a bus number.
+// It also ends a circle of parents.
+const maxDepth = 256
+
 // rootBuses passes the root bus down the tree.
 func (b *builder) rootBuses() {
 	for _, d := range b.m.Devices {
 		top := d
-		for range len(b.m.Devices) { // a circle of parents ends here
+		for range maxDepth {
 			if top.Parent == nil {
 				break
 			}

@@ -63,7 +63,9 @@ func FuzzLspciTree(f *testing.F) {
 	fuzz(f, tree, "-[00]-+-00.0\n      \\-01.0-[01]--\n", "-+-[10000:e0]---01.0-[e1]----00.0  x\n \\-[0000:00]-\n", " +-00.0\n")
 }
 
-func FuzzTopo(f *testing.F) { fuzz(f, matrix, "\tGPU0\tGPU1\nGPU0\tX\tOK\nGPU1\tOK\tX\n", "GPU0 CPU Affinity\nGPU0 X 0-7\n") }
+func FuzzTopo(f *testing.F) {
+	fuzz(f, matrix, "\tGPU0\tGPU1\nGPU0\tX\tOK\nGPU1\tOK\tX\n", "GPU0 CPU Affinity\nGPU0 X 0-7\n")
+}
 
 func FuzzQuery(f *testing.F) { fuzz(f, query, "GPU 00000000:01:00.0\n    PCI\n  x : y\n") }
 

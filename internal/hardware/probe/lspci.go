@@ -67,7 +67,7 @@ func lspciHeader(s string) (at pcie.BDF, rest string, parent *pcie.BDF, ok bool)
 	if len(s) < 9 {
 		return
 	}
-	if _, err := strconv.ParseUint(s[:1], 16, 8); err != nil {
+	if !isHex(s[:1]) {
 		return
 	}
 	sp := strings.IndexByte(s, ' ')

@@ -110,7 +110,7 @@ func (l *lspci) top(no int, key, value string) bool {
 	case "Flags":
 		l.flags(no, value)
 	case "Control":
-		if io, ok := flag(value, "I/O"); ok {
+		if io, ok := bit(value, "I/O"); ok {
 			c := &pcie.Control{IO: io}
 			set(&c.Memory, value, "Mem")
 			set(&c.BusMaster, value, "BusMaster")
@@ -263,9 +263,17 @@ func (l *lspci) region(t string) bool {
 	if _, size, ok := strings.Cut(note, "[size="); ok {
 		r.Size = byteSize(firstOf(size, "]"))
 	}
-	l.bars = append(l.bars, r)
+	if len(l.bars) < maxRegions {
+		l.bars = append(l.bars, r)
+	}
 	return true
 }
+
+// maxRegions and maxCapabilities bound a device whose lines repeat.
+const (
+	maxRegions      = 32
+	maxCapabilities = 256
+)
 
 // byteSize reads lspci's sizes: "128", "16K", "256M", "722542M", "32G", "128GB".
 func byteSize(s string) uint64 {
@@ -324,7 +332,8 @@ func (l *lspci) capability(no int, s string) {
 		return
 	}
 	l.capacity = id
-	if n := len(l.regs.Capabilities); n == 0 || l.regs.Capabilities[n-1].Offset != uint16(offset) { // else a wrapped line
+	n := len(l.regs.Capabilities)
+	if n == 0 || l.regs.Capabilities[n-1].Offset != uint16(offset) && n < maxCapabilities { // else a wrapped line
 		l.regs.Capabilities = append(l.regs.Capabilities,
 			pcie.Capability{ID: id, Offset: uint16(offset), Version: uint8(version)})
 	}

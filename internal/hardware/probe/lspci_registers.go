@@ -7,8 +7,8 @@ import (
 	"ringlane/internal/model/pcie"
 )
 
-// flag looks for name followed by + or - as a word of its own.
-func flag(s, name string) (on, ok bool) {
+// bit looks for name followed by + or - as a word of its own.
+func bit(s, name string) (on, ok bool) {
 	for from := 0; ; {
 		i := strings.Index(s[from:], name)
 		if i < 0 {
@@ -24,7 +24,7 @@ func flag(s, name string) (on, ok bool) {
 }
 
 func set(to *bool, s, name string) {
-	if on, ok := flag(s, name); ok {
+	if on, ok := bit(s, name); ok {
 		*to = on
 	}
 }
@@ -91,14 +91,14 @@ func (l *lspci) register(key, v string) bool {
 			}
 		}
 	case "RootCmd":
-		if on, ok := flag(v, "CERptEn"); ok {
+		if on, ok := bit(v, "CERptEn"); ok {
 			root := made(&made(&r.AER).Root)
 			root.ReportCorrectable = on
 			set(&root.ReportNonFatal, v, "NFERptEn")
 			set(&root.ReportFatal, v, "FERptEn")
 		}
 	case "RootSta":
-		if on, ok := flag(v, "CERcvd"); ok {
+		if on, ok := bit(v, "CERcvd"); ok {
 			root := made(&made(&r.AER).Root)
 			root.CorrectableReceived = on
 			set(&root.UncorrectableReceived, v, "UERcvd")
@@ -292,11 +292,11 @@ func (l *lspci) expressRegister(key, v string) bool {
 			s.PowerWatt = watts(w)
 		}
 	case "SltCtl":
-		if on, ok := flag(v, "Power"); ok && x.Slot != nil && x.Slot.PowerControl {
+		if on, ok := bit(v, "Power"); ok && x.Slot != nil && x.Slot.PowerControl {
 			made(&x.Slot.Status).PowerOff = on // the bit switches off
 		}
 	case "SltSta":
-		if on, ok := flag(v, "PowerFlt"); ok {
+		if on, ok := bit(v, "PowerFlt"); ok {
 			s := made(&made(&x.Slot).Status)
 			s.PowerFault = on
 			set(&s.Present, v, "PresDet")
@@ -393,8 +393,8 @@ func aspm(t string) (a pcie.ASPM) {
 }
 
 func retimers(v string) int {
-	one, _ := flag(v, "Retimer")
-	two, _ := flag(v, "2Retimers")
+	one, _ := bit(v, "Retimer")
+	two, _ := bit(v, "2Retimers")
 	switch {
 	case two:
 		return 2
@@ -442,9 +442,9 @@ func correctableSet(v string) (out pcie.CorrectableErrors) {
 
 func acsSet(v string) (out pcie.ACSBits) {
 	for i := range 7 {
-		bit := pcie.ACSBits(1) << i
-		if on, _ := flag(v, bit.Names()[0]); on {
-			out |= bit
+		one := pcie.ACSBits(1) << i
+		if on, _ := bit(v, one.Names()[0]); on {
+			out |= one
 		}
 	}
 	return out
@@ -452,7 +452,7 @@ func acsSet(v string) (out pcie.ACSBits) {
 
 func l1Substates(v string) (out pcie.L1Substates) {
 	for i, name := range []string{"PCI-PM_L1.2", "PCI-PM_L1.1", "ASPM_L1.2", "ASPM_L1.1"} {
-		if on, _ := flag(v, name); on {
+		if on, _ := bit(v, name); on {
 			out |= 1 << i
 		}
 	}
@@ -463,7 +463,7 @@ func l1Substates(v string) (out pcie.L1Substates) {
 func (l *lspci) resizable(index, v string) bool {
 	i, err := strconv.Atoi(index)
 	current, ok := after(v, "current size: ")
-	if err != nil || !ok {
+	if err != nil || !ok || len(l.regs.ReBAR) >= maxRegions {
 		return false
 	}
 	r := pcie.ReBAR{Index: i, Size: byteSize(current), Virtual: l.capacity == pcie.CapVFReBAR}

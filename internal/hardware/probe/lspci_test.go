@@ -25,7 +25,11 @@ func asJSON(v any) string {
 
 // differences shows the lines in which the JSON of two values differs.
 func differences(want, got any) string {
-	wants, gots := strings.Split(asJSON(want), "\n"), strings.Split(asJSON(got), "\n")
+	return lineDifferences(asJSON(want), asJSON(got))
+}
+
+func lineDifferences(want, got string) string {
+	wants, gots := strings.Split(want, "\n"), strings.Split(got, "\n")
 	var out strings.Builder
 	for i := range max(len(wants), len(gots)) {
 		w, g := "", ""
@@ -292,6 +296,16 @@ func TestLspciTree(t *testing.T) {
 		if w, ok := want[d.BDF.String()]; !ok || d.Parent != nil && d.Parent.String() != w {
 			t.Errorf("squeezed: %v below %v", d.BDF, d.Parent)
 		}
+	}
+}
+
+// A line that moved by some columns belongs to no bus that can be told.
+func TestLspciTreeShifted(t *testing.T) {
+	lines := strings.SplitAfter(tree, "\n")
+	lines[3] = strings.Replace(lines[3], " |           |", " |           |  ", 1)
+	m := read(strings.Join(lines, ""))
+	if m.Device(pcie.MustParseBDF("84:00.0")) != nil || len(m.Devices) != 8 || len(m.Problems) != 1 || m.Problems[0].Line != 4 {
+		t.Errorf("%d devices, problems %v", len(m.Devices), m.Problems)
 	}
 }
 

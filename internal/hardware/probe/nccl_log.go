@@ -14,6 +14,7 @@ import (
 type ncclLog struct {
 	b          *builder
 	transports map[machine.NCCLTransport]bool
+	ranks      map[int]int // rank -> index in NCCL.Ranks
 	warnings   map[string]int
 }
 
@@ -114,23 +115,28 @@ func (l *ncclLog) testRank(s string) {
 // maxRanks bounds what is kept of a log of a large job.
 const maxRanks = 4096
 
+// add keeps one entry a rank: that of the largest communicator, which is the
+// one of the whole job.
 func (l *ncclLog) add(r machine.NCCLRank) {
 	n := l.nccl()
-	for i := range n.Ranks {
-		h := &n.Ranks[i]
-		if h.Rank == r.Rank && (h.Ranks == r.Ranks || h.Ranks == 0 || r.Ranks == 0) {
-			h.Ranks = max(h.Ranks, r.Ranks)
-			if h.BDF == nil {
-				h.BDF = r.BDF
-			}
-			if h.NVML < 0 {
-				h.NVML = r.NVML
-			}
-			return
-		}
+	if l.ranks == nil {
+		l.ranks = map[int]int{}
 	}
-	if len(n.Ranks) < maxRanks {
-		n.Ranks = append(n.Ranks, r)
+	i, ok := l.ranks[r.Rank]
+	if !ok {
+		if len(n.Ranks) < maxRanks {
+			l.ranks[r.Rank] = len(n.Ranks)
+			n.Ranks = append(n.Ranks, r)
+		}
+		return
+	}
+	h := &n.Ranks[i]
+	if r.Ranks > h.Ranks {
+		r, *h = *h, r
+	}
+	keep(&h.BDF, r.BDF)
+	if h.NVML < 0 {
+		h.NVML = r.NVML
 	}
 }
 

@@ -80,7 +80,7 @@ func (x *ncclTree) start(e xml.StartElement) {
 	case "gpu":
 		if n := x.node(); n != nil {
 			n.GPU = &machine.NCCLGPU{Dev: a.number("dev", -1), Rank: a.number("rank", -1), SM: a.get("sm"), GDR: a.get("gdr") == "1"}
-			d := x.b.m.Device(n.BDF)
+			d := x.b.device(n.BDF, machine.KindNCCLXML)
 			made(&d.GPU)
 			if a.get("gcn") != "" && !d.Vendor.Known { // RCCL: the GPU is AMD's
 				x.b.setVendor(d, x.line, machine.VendorAMD, fromXML)
@@ -97,12 +97,15 @@ func (x *ncclTree) start(e xml.StartElement) {
 			n.Nets = append(n.Nets, machine.NCCLNet{
 				Name: a.get("name"), Speed: a.number("speed", 0), GUID: a.get("guid"), GDR: a.get("gdr") == "1",
 			})
-			if d := x.b.m.Device(n.BDF); a.get("name") != "" {
+			if d := x.b.device(n.BDF, machine.KindNCCLXML); a.get("name") != "" {
 				addName(&d.Interfaces, a.get("name"))
 			}
 		}
 	}
 }
+
+// maxNames bounds the interfaces of one device.
+const maxNames = 256
 
 func addName(list *[]string, name string) {
 	for _, have := range *list {
@@ -110,7 +113,9 @@ func addName(list *[]string, name string) {
 			return
 		}
 	}
-	*list = append(*list, name)
+	if len(*list) < maxNames {
+		*list = append(*list, name)
+	}
 }
 
 // node is the innermost pci element.

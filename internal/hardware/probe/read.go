@@ -15,6 +15,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"ringlane/internal/model/machine"
 )
 
@@ -97,12 +99,13 @@ func reason(err error) error {
 
 func (b *builder) file(p string, info fs.FileInfo) {
 	b.begin(p)
-	// A device or a socket may never end, and opening a pipe may wait.
+	// A device or a socket may never end.
 	if mode := info.Mode(); mode&(fs.ModeDevice|fs.ModeSocket|fs.ModeIrregular) != 0 {
 		b.problem(0, machine.Unreadable, "it is no regular file")
 		return
 	}
-	f, err := os.Open(p)
+	// A pipe that nobody writes to is empty; opening it must not wait.
+	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		b.problem(0, machine.Unreadable, "%v", reason(err))
 		return

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf16"
+
+	"golang.org/x/sys/unix"
 
 	"ringlane/internal/model/machine"
 	"ringlane/internal/model/pcie"
@@ -193,6 +196,95 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
+// What the bytes said stands against words that come later.
+func TestRegistersBeatText(t *testing.T) {
+	config := make([]byte, 128)
+	copy(config, []byte{0xde, 0x10, 0x30, 0x23, 6, 0, 0x10, 0, 0xa1, 0, 2, 3})
+	config[0x34] = 0x40
+	copy(config[0x40:], []byte{0x10, 0, 2, 0, 1, 0x80, 0, 0, 0, 0, 0, 0, 5, 1, 0, 0, 0, 0, 5, 1}) // Gen5 x16
+	var dump strings.Builder
+	for i := 0; i < len(config); i += 16 {
+		fmt.Fprintf(&dump, "%02x: % x\n", i, config[i:i+16])
+	}
+	header := "42:00.0 3D controller: NVIDIA Corporation Device 2330 (rev a1)\n"
+	m := read(header + dump.String() + "\n" + header + "\tCapabilities: [40] Express (v2) Endpoint, MSI 00\n\t\tLnkSta: Speed 8GT/s, Width x4\n")
+	if l, _ := m.Devices[0].Current(); l != (pcie.Link{Speed: pcie.Gen5, Width: 16}) || len(m.Problems) != 1 {
+		t.Errorf("link %v, problems %v", l, m.Problems)
+	}
+}
+
+func TestReadLine(t *testing.T) {
+	in := bufio.NewReaderSize(strings.NewReader("short\n\n"+strings.Repeat("x", maxLine+10)+"\n"+strings.Repeat("y", 1<<20)+"\nend"), 256<<10)
+	for i, want := range []struct {
+		length int
+		cut    bool
+		err    error
+	}{{5, false, nil}, {0, false, nil}, {maxLine, true, nil}, {maxLine, true, nil}, {3, false, io.EOF}} {
+		line, cut, err := readLine(in)
+		if len(line) != want.length || cut != want.cut || err != want.err {
+			t.Errorf("line %d: %d bytes, cut %v, %v", i, len(line), cut, err)
+		}
+	}
+}
+
+// A tool that runs lspci on many hosts names the host on each line.
+func TestHostPrefix(t *testing.T) {
+	out := render(style{indent: "\t", eol: "\n", quote: "node1: "}, "3b:00.0 3D controller: NVIDIA Corporation Device 2330 (rev a1)", randomRegisters(rand.New(rand.NewPCG(2, 2))))
+	want := read(strings.ReplaceAll(out, "node1: ", ""))
+	m := read(out)
+	if len(m.Problems) != 0 || !reflect.DeepEqual(m.Devices, want.Devices) {
+		t.Errorf("problems %v:\n%s", m.Problems, differences(want.Devices, m.Devices))
+	}
+	two := read(out + strings.ReplaceAll(strings.ReplaceAll(out, "node1", "node2"), "+", "-"))
+	if len(two.Problems) != 1 || !reflect.DeepEqual(two.Devices, want.Devices) {
+		t.Errorf("two hosts: problems %v:\n%s", two.Problems, differences(want.Devices, two.Devices))
+	}
+}
+
+// A pipe without a writer is empty; it is not waited for.
+func TestPipe(t *testing.T) {
+	p := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(p, 0o600); err != nil {
+		t.Skipf("no named pipes here: %v", err)
+	}
+	if m, err := Read([]string{p}, nil); err == nil || len(m.Problems) != 1 {
+		t.Errorf("an empty pipe: %v, %v", err, m.Problems)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = io.WriteString(w, query)
+		w.Close()
+	}()
+	defer r.Close()
+	if m, err := Read([]string{fmt.Sprintf("/dev/fd/%d", r.Fd())}, nil); err != nil || len(m.GPUs()) != 2 {
+		t.Errorf("a pipe: %v, %v", err, m.Problems)
+	}
+}
+
+// The matrix numbers GPUs in the order of their addresses.
+func TestMatrixNames(t *testing.T) {
+	m := read(matrix + "5e:00.0 3D controller: NVIDIA Corporation Device 26b9\n\n3b:00.0 3D controller: NVIDIA Corporation Device 26b9\n\n")
+	d := m.Device(pcie.MustParseBDF("5e:00.0"))
+	if d.GPU == nil || *d.GPU.Index != 1 || d.NUMA == nil || *d.NUMA != 1 {
+		t.Errorf("second GPU %s", asJSON(d))
+	}
+}
+
+// A listing without end is cut.
+func TestTooManyDevices(t *testing.T) {
+	var out strings.Builder
+	for i := range maxDevices + 100 {
+		fmt.Fprintf(&out, "%04x:%02x:%02x.0 3D controller: NVIDIA Corporation Device 2330\n\tNUMA node: 1\n", i>>13, i>>5&0xff, i&31)
+	}
+	m := read(out.String())
+	if len(m.Devices) != maxDevices || len(m.Problems) == 0 {
+		t.Errorf("%d devices, %d problems", len(m.Devices), len(m.Problems))
+	}
+}
+
 // A saved document reads back as the machine it was.
 func TestCapture(t *testing.T) {
 	first := read(report + topology)
@@ -315,7 +407,7 @@ func TestStormMemory(t *testing.T) {
 		var s runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&s)
-		if len(m.Log) == 0 || len(m.Log) > maxEntries {
+		if len(m.Log) == 0 || len(m.Log) > maxEntriesDevice {
 			t.Fatalf("%d entries", len(m.Log))
 		}
 		runtime.KeepAlive(m)

@@ -17,7 +17,7 @@ func take[T any](have **T, v *T, stronger bool) {
 // device. Links that both tell and that differ are a problem: either the link
 // was trained again between the two, or they are of different machines.
 func (b *builder) addRegisters(d *machine.Device, line int, r *pcie.Registers, from rank) {
-	by := &b.ranks[d.BDF].registers
+	by := &b.by(d).registers
 	stronger := from >= *by
 	have := &d.Registers
 	b.compareLinks(d, line, have.Express, r.Express)

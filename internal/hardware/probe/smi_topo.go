@@ -78,6 +78,9 @@ func (t *smiTopo) row(no int, f []string) {
 		t.b.problem(no, machine.Truncated, "the row of %s has %d cells of %d", name, len(f), n)
 		return
 	}
+	if len(t.m.Rows) >= 2*n { // one row a name, however often the lines repeat
+		return
+	}
 	r := machine.MatrixRow{Name: name, Cells: append([]string(nil), f[:n]...)}
 	for i, column := range t.columns {
 		if n+i >= len(f) || f[n+i] == "N/A" {
@@ -94,7 +97,7 @@ func (t *smiTopo) row(no int, f []string) {
 		}
 	}
 	t.m.Rows = append(t.m.Rows, r)
-	if t.m.Kind == "topology" && isPeerMatrix(r.Cells) {
+	if t.m.Kind == "topology" && isPeerMatrix(r.Cells) && len(t.b.m.P2P) < maxMatrices {
 		t.m.Kind = "p2p"
 		if t.b.m.Matrix == t.m {
 			t.b.m.Matrix = nil
@@ -105,6 +108,9 @@ func (t *smiTopo) row(no int, f []string) {
 		t.b.m.P2P[len(t.b.m.P2P)-1] = *t.m
 	}
 }
+
+// maxMatrices bounds the peer matrices: nvidia-smi has five kinds.
+const maxMatrices = 16
 
 // isPeerMatrix reports cells that only -p2p has.
 func isPeerMatrix(cells []string) bool {

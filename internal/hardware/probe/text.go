@@ -27,8 +27,10 @@ type text struct {
 	no      int
 	xml     *bytes.Buffer // of the topology file that is open
 	xmlLine int
-	dated   int // lines with a kernel log's time stamp
-	words   int // lines that are not empty
+	prefix  string   // that a tool like pdsh puts before each line: "node1: "
+	foreign []string // the same of other hosts
+	dated   int      // lines with a kernel log's time stamp
+	words   int      // lines that are not empty
 	first   string
 }
 
@@ -52,6 +54,9 @@ func (t *text) line(s string) {
 		if t.words == 1 {
 			t.first = s
 		}
+	}
+	if t.prefix != "" {
+		s = t.ownLine(s)
 	}
 	if t.route(s) {
 		s = "" // keeps the scanner's count of lines
@@ -105,12 +110,54 @@ func (t *text) route(s string) bool {
 	if strings.HasPrefix(s, "GPU ") {
 		return t.begin(t.query.line, s)
 	}
+	if rest, ok := t.unprefix(s); ok {
+		return t.begin(t.lspci.line, rest)
+	}
 	if t.words == 1 && s != "" && cmdlineWords(s) >= 2 {
 		t.b.saw(machine.KindCmdline)
 		t.b.setCommandLine(t.no, s)
 		return true
 	}
 	return false
+}
+
+// maxHosts bounds the hosts whose lines are left alone.
+const maxHosts = 64
+
+// unprefix recognises the name of a host before a device of lspci, as tools
+// that run a command on many hosts print it. From there on the name is taken
+// off each line. A second host is another machine: its lines are left alone.
+func (t *text) unprefix(s string) (rest string, ok bool) {
+	i := strings.Index(s, ": ")
+	if i < 1 || i > 64 || strings.ContainsAny(s[:i], " \t[]<>/") {
+		return "", false
+	}
+	if _, _, _, ok := lspciHeader(s[i+2:]); !ok {
+		return "", false
+	}
+	if t.prefix != "" {
+		if len(t.foreign) < maxHosts {
+			t.foreign = append(t.foreign, s[:i+2])
+		}
+		t.b.problem(t.no, machine.Contradiction, "the lines of %s are another machine's than those of %s (one machine a time is read)",
+			s[:i], strings.TrimSuffix(t.prefix, ": "))
+		return "", false
+	}
+	t.prefix = s[:i+2]
+	return s[i+2:], true
+}
+
+// ownLine takes the host's name off a line, and empties those of other hosts.
+func (t *text) ownLine(s string) string {
+	if rest, ok := strings.CutPrefix(s, t.prefix); ok {
+		return rest
+	}
+	for _, f := range t.foreign {
+		if strings.HasPrefix(s, f) {
+			return ""
+		}
+	}
+	return s
 }
 
 // begin hands the line to a parser, which stays open if it takes it.

@@ -9,8 +9,9 @@ import (
 // Device is one PCI function.
 type Device struct {
 	BDF pcie.BDF `json:"bdf"`
-	// Parent is the upstream bridge, nil for a device on a root bus or where
-	// no input tells; ParentKnown tells the two apart.
+	// Parent is the upstream bridge. With ParentKnown it is the bridge right
+	// above, and nil means that the device is on a root bus. Without, it is
+	// the nearest bridge above that an input shows, or nil if none does.
 	Parent      *pcie.BDF `json:"parent,omitempty"`
 	ParentKnown bool      `json:"parent_known,omitempty"`
 	// RootBus is the bus of the host bridge above, where an input shows it.
@@ -256,6 +257,8 @@ func (d *Device) IsGPU() bool {
 		return true
 	}
 	switch {
+	case !d.Class.Known:
+		return d.namedGPU()
 	case d.base()>>8 == 0x03:
 		switch {
 		case !d.Vendor.Known: // NCCL's older files tell the class only
@@ -271,6 +274,19 @@ func (d *Device) IsGPU() bool {
 		return d.Of(VendorAMD) || d.Of(VendorNVIDIA) || d.Of(VendorIntel)
 	}
 	return false
+}
+
+// namedGPU recognises a GPU where only its name was seen, as in lspci -tv.
+func (d *Device) namedGPU() bool {
+	if !d.Of(VendorNVIDIA) || d.BDF.Function != 0 || d.Registers.Bridge != nil || !strings.Contains(d.Model.Name, "[") {
+		return false
+	}
+	for _, other := range []string{"Audio", "USB", "NVSwitch", "NVLink", "Bridge", "UCSI", "BlueField"} {
+		if strings.Contains(d.Model.Name, other) {
+			return false
+		}
+	}
+	return true
 }
 
 // integratedAMD recognises the graphics of an APU by the names that lspci

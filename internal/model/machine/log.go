@@ -35,13 +35,15 @@ func (m *Machine) AddLog(from LogPart, lines []string) {
 // LogSink returns a function that takes the entries of one text: it gives
 // their parts numbers that no other text has.
 func (m *Machine) LogSink(input string) func(kernlog.Entry) {
-	first := len(m.LogParts)
+	parts := map[int]int{}
 	return func(e kernlog.Entry) {
-		e.Part += first
-		for len(m.LogParts) <= e.Part {
-			m.LogParts = append(m.LogParts, LogPart{Input: input})
+		part, ok := parts[e.Part]
+		if !ok {
+			part = len(m.LogParts)
+			parts[e.Part] = part
+			m.LogParts = append(m.LogParts, LogPart{Input: input, Section: e.Section})
 		}
-		m.LogParts[e.Part].Section = e.Section
+		e.Part = part
 		m.Log = append(m.Log, e)
 	}
 }

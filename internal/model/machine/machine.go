@@ -154,8 +154,8 @@ func (v *Virtual) Likely() bool { return v.Hypervisor != "" || len(v.Hints) > 0 
 
 // Matrix is a table of nvidia-smi topo.
 type Matrix struct {
-	// Kind is "topology" for topo -m; for topo -p2p the letter asked for if
-	// it is known ("read", "write", "nvlink", "atomics", "prop"), else "p2p".
+	// Kind is "topology" for topo -m and "p2p" for topo -p2p, whose output
+	// does not say which of its kinds it is.
 	Kind  string      `json:"kind"`
 	Names []string    `json:"names"` // GPU0…, NIC0… (or mlx5_0…), in order
 	Rows  []MatrixRow `json:"rows"`

@@ -113,6 +113,8 @@ func TestIsGPU(t *testing.T) {
 		"management console":       {Device{Vendor: known(0x1a03), Class: Class{Code: 0x030000, Known: true}}, false},
 		"emulated display":         {Device{Vendor: known(0x1234), Class: Class{Code: 0x030000, Known: true}}, false},
 		"marked by nvidia-smi":     {Device{GPU: &GPU{}}, true},
+		"seen in a tree":           {Device{Vendor: known(VendorNVIDIA), Model: ID{Name: "AD102GL [L40S]"}}, true},
+		"NVSwitch in a tree":       {Device{Vendor: known(VendorNVIDIA), Model: ID{Name: "GH100 [H100 NVSwitch]"}}, false},
 		"unknown":                  {Device{}, false},
 	} {
 		if got := c.d.IsGPU(); got != c.want {

@@ -18,7 +18,7 @@ var classNames = map[uint16]string{
 	0x0700: "Serial controller", 0x0780: "Communication controller",
 	0x0800: "PIC", 0x0801: "DMA controller", 0x0805: "SD Host controller", 0x0806: "IOMMU",
 	0x0807: "Generic system peripheral", 0x0880: "System peripheral",
-	0x0c03: "USB controller", 0x0c04: "Fibre Channel", 0x0c05: "SMBus", 0x0c06: "InfiniBand", 0x0c07: "IPMI Interface",
+	0x0c00: "FireWire (IEEE 1394)", 0x0c80: "Serial bus controller", 0xff00: "Unassigned class", 0x0c03: "USB controller", 0x0c04: "Fibre Channel", 0x0c05: "SMBus", 0x0c06: "InfiniBand", 0x0c07: "IPMI Interface",
 	0x0d00: "IRDA controller", 0x0d80: "Wireless controller", 0x0d11: "Bluetooth",
 	0x1000: "Network and computing encryption device", 0x1080: "Encryption controller",
 	0x1101: "Performance counters", 0x1180: "Signal processing controller",
@@ -59,7 +59,9 @@ var vendorNames = map[uint16]string{
 	0x1d0f: "Amazon.com, Inc.", 0x1d94: "Chengdu Haiguang IC Design Co., Ltd.", 0x1df4: "H3C", 0x1e0f: "KIOXIA Corporation",
 	0x1344: "Micron Technology Inc", 0x19e5: "Huawei Technologies Co., Ltd.", 0x1077: "QLogic Corp.", 0x1137: "Cisco Systems Inc",
 	0x18a1: "Astera Labs, Inc.", 0x1fc1: "Cornelis Networks", 0x8086: "Intel Corporation", 0x80ee: "InnoTek Systemberatung GmbH",
-	0x5853: "XenSource, Inc.", 0xc0a9: "Micron/Crucial Technology", 0x9005: "Adaptec",
+	0x025e: "Solidigm", 0x10df: "Emulex Corporation", 0x1103: "HighPoint Technologies, Inc.", 0x1556: "PLDA",
+	0x168c: "Qualcomm Atheros", 0x1924: "AMD Solarflare", 0x1987: "Phison Electronics Corporation",
+	0x2646: "Kingston Technology Company, Inc.", 0x5853: "XenSource, Inc.", 0xc0a9: "Micron/Crucial Technology", 0x9005: "Adaptec",
 }
 
 // otherVendorNames are spellings of older and newer lists.
@@ -71,7 +73,7 @@ var otherVendorNames = map[string]uint16{
 	"PMC-Sierra Inc.": 0x11f8, "Microsemi / PMC / IDT": 0x11f8, "Mellanox Technologies, Ltd.": 0x15b3,
 	"Red Hat, Inc": 0x1af4, "Intel Corp.": 0x8086, "ASPEED Technology": 0x1a03, "Amazon.com, Inc": 0x1d0f,
 	"Matrox Graphics, Inc.": 0x102b, "Samsung Electronics Co Ltd NVMe": 0x144d, "ASMedia Technology": 0x1b21,
-	"Toshiba Corporation": 0x1179, "Sandisk Corp": 0x15b7,
+	"Renesas Technology Corp.": 0x1912, "Solarflare Communications": 0x1924, "Toshiba Corporation": 0x1179, "Sandisk Corp": 0x15b7,
 }
 
 var vendorCodes = func() map[string]uint16 {
