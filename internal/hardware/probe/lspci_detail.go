@@ -71,8 +71,9 @@ const wrapAt = 52
 // are read as one: the break may be inside a phrase.
 func (l *lspci) wrapped(no int, t string) bool {
 	switch {
-	case l.last == "":
-		return len(l.header)+len(firstWord(t)) >= wrapAt && l.again(l.header+" "+t)
+	case l.last == "": // what ends a device's line is in brackets
+		end := t[len(t)-1]
+		return len(l.header)+len(firstWord(t)) >= wrapAt && (end == ')' || end == ']') && l.again(l.header+" "+t)
 	case len(l.last)+len(firstWord(t)) < wrapAt:
 		return false
 	}

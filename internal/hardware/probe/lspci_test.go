@@ -201,6 +201,17 @@ func TestLspciHeaders(t *testing.T) {
 	}
 }
 
+// What follows a listing is no part of its last device.
+func TestLspciThenOther(t *testing.T) {
+	const last = "3b:00.0 Ethernet controller: Mellanox Technologies MT2910 Family [ConnectX-7]\n"
+	for _, next := range []string{"user@example:~$ cat /proc/cmdline\n", "and then I tried the other slot, which did not help\n", "[   12.000000] pcieport 0000:3a:00.0: AER: enabled with IRQ 28\n"} {
+		m := read(last + next)
+		if len(m.Devices) != 1 || m.Devices[0].Model.Name != "MT2910 Family [ConnectX-7]" {
+			t.Errorf("%q became part of %+v", next, m.Devices[0].Model)
+		}
+	}
+}
+
 func TestLspciRegions(t *testing.T) {
 	for in, want := range map[string]string{
 		"Region 0: Memory at 98000000 (32-bit, non-prefetchable) [size=16M]":            "bar 0 98000000 16777216 assigned",
