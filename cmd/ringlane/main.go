@@ -75,6 +75,7 @@ Exit status of every command: 0 success, 1 failure, 2 a wrong command line;
 	})
 	root.AddCommand(
 		newRunCommand(),
+		newTopoCommand(),
 		newBenchCommand(),
 		newBenchRankCommand(),
 		newGuardCommand(),
