@@ -31,6 +31,19 @@ func (s *Sheet) devices() ([]int, error) {
 	return out, nil
 }
 
+// placed reports whether the tree above every GPU is known: NCCL believes the
+// file more than its own eyes.
+func (s *Sheet) placed() error {
+	for _, n := range s.Graph.GPUs {
+		for at := n; at != nil; at = at.Parent {
+			if at.Unplaced {
+				return fmt.Errorf("write a file for NCCL: no input shows what is above %s (add the output of `lspci -vvv` or `lspci -tv`, or run on the machine)", n.ID)
+			}
+		}
+	}
+	return nil
+}
+
 // NCCLTopology writes the tree in the form that NCCL_TOPO_FILE takes. Links
 // have the speed that calculations use, so an idle GPU does not look slow.
 // What it leaves out (the kind of CPU, NVLink, network ports) NCCL finds for
@@ -39,10 +52,13 @@ func (s *Sheet) NCCLTopology(w io.Writer) error {
 	if _, err := s.devices(); err != nil {
 		return err
 	}
+	if err := s.placed(); err != nil {
+		return err
+	}
 	x := &xml{}
 	x.open("system", "version", "1")
-	for i, numa := range s.Graph.Root.Children {
-		node := i
+	for _, numa := range s.Graph.Root.Children {
+		node := -1 // as the kernel says where it knows none
 		if numa.Node != nil {
 			node = *numa.Node
 		}

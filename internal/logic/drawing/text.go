@@ -331,7 +331,7 @@ func (t *text) ring() {
 	}
 	t.section("Use it")
 	t.line("  %s ringlane run -n %d -- python train.py", visible, len(order))
-	if _, err := t.devices(); err == nil {
+	if _, err := t.devices(); err == nil && t.placed() == nil {
 		t.line("  or, with %s:", library)
 		t.line("  ringlane topo --format nccl-xml -o topology.xml")
 		t.line("  ringlane topo --format nccl-graph -o ring.xml")
