@@ -30,7 +30,9 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", command.CommandPath(), err)
+	if text := err.Error(); text != "" { // doctor's answer is printed already
+		fmt.Fprintf(stderr, "%s: %s\n", command.CommandPath(), text)
+	}
 	var known interface{ ExitStatus() int }
 	if errors.As(err, &known) {
 		return known.ExitStatus()
@@ -77,6 +79,8 @@ Exit status of every command: 0 success, 1 failure, 2 a wrong command line;
 		newRunCommand(),
 		newTopoCommand(),
 		newBenchCommand(),
+		newDoctorCommand(),
+		newCaptureCommand(),
 		newBenchRankCommand(),
 		newGuardCommand(),
 		newVersionCommand(),
