@@ -34,6 +34,7 @@ func newDoctorCommand() *cobra.Command {
 		format          = "text"
 		asJSON          bool
 		detector, slurm bool
+		watching        bool
 		limits          = diagnose.DefaultThresholds
 	)
 	command := &cobra.Command{
@@ -62,12 +63,16 @@ notice (worth knowing, needs no action), blind (could not be seen, and how to se
 
 Exit status: 0 no finding above notice, 1 a warning, 2 a fault, 3 if no input could
 be read at all; what could not be seen never makes it worse.
+With --watch it keeps looking, says what changes (counters, links, the kernel's log)
+and ends at Ctrl-C with the status of what it saw last; with --json each change is an
+object on a line of its own.
 With --node-problem-detector: 0 no fault, 1 a fault, 2 unknown, and one short line.
 With --slurm, for HealthCheckProgram: 0, or 1 on a fault: the reason is printed and
 the node is drained with it (scontrol), unless it is drained already.`,
 		Example: `  ringlane doctor
   ringlane doctor --from lspci.txt dmesg.txt
-  sudo dmesg | ringlane doctor --from - --json`,
+  sudo dmesg | ringlane doctor --from - --json
+  sudo ringlane doctor --watch`,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(from) == 0 {
 				return noArguments(command, args)
@@ -83,6 +88,19 @@ the node is drained with it (scontrol), unless it is drained already.`,
 			}
 			if limits.PerMinute < 1 || limits.PerHour < 1 || limits.Untimed < 1 {
 				return usagef("a storm needs at least one error (give --storm-minute, --storm-hour and --storm-total values above 0)")
+			}
+			if watching {
+				if len(from) > 0 || detector || slurm {
+					return usagef("--watch looks at this machine, for people or with --json (leave --from, --node-problem-detector and --slurm out)")
+				}
+				if format != "text" && format != "json" {
+					return usagef("--format %s: there is no such format (write text or json)", format)
+				}
+				status, err := watchMachine(limits, format == "json", command.OutOrStdout(), command.ErrOrStderr())
+				if err == nil && status != 0 {
+					return foundStatus(status)
+				}
+				return err
 			}
 			write := map[string]doctorWriter{"json": doctorJSON, "text": doctorText}[format]
 			switch {
@@ -118,6 +136,7 @@ the node is drained with it (scontrol), unless it is drained already.`,
 	flags.IntVar(&limits.PerMinute, "storm-minute", limits.PerMinute, "`N` corrected errors of one link inside one minute are a storm")
 	flags.IntVar(&limits.PerHour, "storm-hour", limits.PerHour, "`N` corrected errors of one link inside one hour are a storm")
 	flags.IntVar(&limits.Untimed, "storm-total", limits.Untimed, "`N` corrected errors of one link are a storm where no time is known")
+	flags.BoolVar(&watching, "watch", false, "keep looking at this machine, and say what changes")
 	flags.BoolVar(&detector, "node-problem-detector", false, "answer as a plugin of node-problem-detector")
 	flags.BoolVar(&slurm, "slurm", false, "answer as Slurm's HealthCheckProgram")
 	return command

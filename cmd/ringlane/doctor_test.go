@@ -54,6 +54,7 @@ func TestDoctorStatus(t *testing.T) {
 		{"slurm, fault", lostLog, []string{"--slurm"}, 1, "ringlane: device-lost at 0000:03:00.0\n"},
 		{"slurm, warning", xidLog, []string{"--slurm"}, 0, ""},
 		{"both", lostLog, []string{"--slurm", "--node-problem-detector"}, 2, ""},
+		{"watching a file", lostLog, []string{"--watch"}, 2, ""},
 		{"no such format", lostLog, []string{"--format", "xml"}, 2, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
