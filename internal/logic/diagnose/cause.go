@@ -8,7 +8,6 @@ var standing = map[Code][]Code{
 	"dpc-contained":      {"mps-mismatch"},
 	"aer-fatal":          {"mps-mismatch"},
 	"aer-nonfatal":       {"bus-range-conflict"},
-	"bar-unassigned":     {"bus-range-conflict", "bus-numbers-exhausted"},
 	"registers-all-ones": {"device-lost"},
 	"device-lost":        {"power-insufficient"},
 }

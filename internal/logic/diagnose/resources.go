@@ -36,7 +36,6 @@ var resourceRules = []Rule{
 		Explanation: "Without an address the driver cannot reach the device. The card is innocent: the window above it has no room.",
 		Now:         "boot with pci=realloc; for GPUs with large BARs switch on \"Above 4G Decoding\" in firmware.",
 		ForGood:     "keep these settings, update the firmware, or move the card to a port with a larger window.",
-		Follows:     []Code{"bus-range-conflict", "bus-numbers-exhausted"},
 		find:        func(v *view) []Finding { return v.unassignedBARs() },
 	},
 }
@@ -173,33 +172,44 @@ func (v *view) bridgeOf(i int, bus string, buses kernlog.Buses) (*machine.Device
 	return nil, nil
 }
 
-// busConflictRegisters compares bridges of one bus.
+// busConflictRegisters compares bridges of one bus, one finding a bridge.
 func (v *view) busConflictRegisters() []Finding {
 	var out []Finding
 	for _, d := range v.m.Devices {
-		a := d.Registers.Bridge
-		if a == nil || a.Secondary == 0 || a.Subordinate < a.Secondary || d.Unreachable() {
+		a := busRange(d)
+		if a == nil {
 			continue
 		}
+		f := Finding{Component: d.BDF.String(), Affects: v.affected(d)}
 		for _, o := range v.m.Devices {
-			b := o.Registers.Bridge
+			b := busRange(o)
 			if b == nil || o.BDF.Compare(d.BDF) <= 0 || o.BDF.Domain != d.BDF.Domain || o.BDF.Bus != d.BDF.Bus ||
-				b.Secondary == 0 || b.Subordinate < b.Secondary || o.Unreachable() {
+				a.Secondary > b.Subordinate || b.Secondary > a.Subordinate {
 				continue
 			}
-			if a.Secondary <= b.Subordinate && b.Secondary <= a.Subordinate {
-				out = append(out, Finding{
-					Component: d.BDF.String(), Also: []string{o.BDF.String()},
-					Evidence: []string{
-						fmt.Sprintf("%s leads to [bus %02x-%02x]", d.BDF, a.Secondary, a.Subordinate),
-						fmt.Sprintf("%s leads to [bus %02x-%02x]", o.BDF, b.Secondary, b.Subordinate),
-					},
-					Affects: v.affected(d, o),
-				})
+			if len(f.Evidence) == 0 {
+				f.Evidence = []string{fmt.Sprintf("%s leads to [bus %02x-%02x]", d.BDF, a.Secondary, a.Subordinate)}
 			}
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%s leads to [bus %02x-%02x]", o.BDF, b.Secondary, b.Subordinate))
+			f.Also = append(f.Also, o.BDF.String())
+			f.Affects = append(f.Affects, v.affected(o)...)
+		}
+		if len(f.Evidence) > 0 {
+			out = append(out, f)
 		}
 	}
 	return out
+}
+
+// busRange is what the registers of a bridge say; nil where they were not
+// read: ranges in a log are provisional until their end is updated.
+func busRange(d *machine.Device) *pcie.Bridge {
+	b := d.Registers.Bridge
+	if b == nil || d.Registers.Control == nil && d.Registers.Readable == 0 || d.Unreachable() ||
+		b.Secondary == 0 || b.Subordinate < b.Secondary {
+		return nil
+	}
+	return b
 }
 
 // barKey is one BAR of one device.

@@ -26,6 +26,13 @@ pcieport 0000:0b:01.0: PCI bridge to [bus 0c-10]`},
 			at(m, rootPort).Registers.Bridge = &pcie.Bridge{Secondary: 1, Subordinate: 5}
 			at(m, nicPort).Registers.Bridge = &pcie.Bridge{Secondary: 5, Subordinate: 5}
 		}},
+	{code: "bus-range-conflict", name: "provisional ranges in a log",
+		change: func(m *machine.Machine) {
+			for _, a := range []string{portA, portB} { // as a log alone shows them
+				at(m, a).Registers = pcie.Registers{Bridge: &pcie.Bridge{Secondary: 3, Subordinate: 5}}
+			}
+		},
+		log: "pci 0000:02:00.0: PCI bridge to [bus 03-05]\npci_bus 0000:03: busn_res: [bus 03-05] end is updated to 03"},
 	{code: "bus-range-conflict", name: "inverted ranges of one bridge",
 		log: "pci_bus 0004:43: busn_res: can not insert [bus 43-41] under [bus 42-41] (conflicts with (null) [bus 42-41])"},
 	{code: "bus-range-conflict", name: "an inverted range against another bus",

@@ -51,6 +51,8 @@ const (
 	wentDown
 )
 
+var slotWords = map[slotChange]string{removed: "removed", inserted: "inserted", wentDown: "link down"}
+
 // slotEvent is a change of a slot that is not itself a consequence.
 type slotEvent struct {
 	index  int // into the log
@@ -232,10 +234,14 @@ func (v *view) removedBefore(d *machine.Device, e *kernlog.Entry) *slotEvent {
 func (v *view) slotFindings(kinds ...slotChange) []Finding {
 	var order []*machine.Device
 	entries := map[*machine.Device][]*kernlog.Entry{}
+	story := map[*machine.Device][]string{}
 	for _, s := range v.slots {
 		for _, k := range kinds {
 			if s.change != k {
 				continue
+			}
+			if n := len(story[s.port]); n == 0 || story[s.port][n-1] != slotWords[k] {
+				story[s.port] = append(story[s.port], slotWords[k])
 			}
 			if entries[s.port] == nil {
 				order = append(order, s.port)
@@ -248,6 +254,7 @@ func (v *view) slotFindings(kinds ...slotChange) []Finding {
 		l := v.linkOf(port, true)
 		out = append(out, Finding{
 			Component: l.component(), Also: l.others(), Evidence: lines(entries[port]...), Affects: v.affectedBy(l),
+			Explanation: "In this order: " + few(story[port]) + ".",
 		})
 	}
 	return out
