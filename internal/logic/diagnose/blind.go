@@ -187,7 +187,7 @@ var (
 		}}
 	IOMMU = Fact{"the state of the IOMMU", "the kernel log of the boot or /proc/cmdline", manyGPUs,
 		func(v *view) bool {
-			return v.m.IOMMU.UnitsSeen || v.commandLine() != "" || len(v.translatedByLog()) > 0 || slices.ContainsFunc(v.log, func(e kernlog.Entry) bool {
+			return v.m.IOMMU.UnitsSeen || strings.Contains(v.commandLine(), "iommu") || len(v.translatedByLog()) > 0 || slices.ContainsFunc(v.log, func(e kernlog.Entry) bool {
 				_, ok := e.Event.(kernlog.IOMMUMode)
 				return ok
 			}) || slices.ContainsFunc(v.m.Devices, func(d *machine.Device) bool { return d.IOMMUDomain != "" })

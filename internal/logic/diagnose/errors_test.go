@@ -29,6 +29,9 @@ var errorCases = []ruleCase{
 		change: func(m *machine.Machine) { up := 7200.0; m.UptimeSeconds = &up; counted(m, nvme, 200) }},
 	{code: "aer-corrected-storm", name: "counters without a time", want: nvmeLink,
 		change: func(m *machine.Machine) { counted(m, nvme, 1000) }},
+	{code: "aer-corrected-storm", name: "dropped at a time nobody knows",
+		log: storm(nvmePort, nvme, "nvme", " 0] RxErr", 1, 2, 3) + "[ 1500.0] report_aer_cor_err: 7 callbacks suppressed\n" +
+			stormFrom(1501, nvmePort, nvme, "nvme", " 0] RxErr", 1, 5, 5)},
 	{code: "aer-corrected-storm", name: "nine inside a minute",
 		log: storm(nvmePort, nvme, "nvme", " 0] RxErr", 1, 9, 5)},
 	{code: "aer-corrected-storm", name: "99 inside an hour",

@@ -225,9 +225,9 @@ func (v *view) translatedByLog() []string {
 	switch {
 	case mode != nil && !translated, unit == nil && group == nil:
 		return nil
-	case mode == nil && group == nil && !slices.Contains(options, "intel_iommu=on") && !slices.Contains(options, "iommu=force"):
-		// Older kernels print no mode: there the units of Intel translate
-		// only if asked to.
+	case mode == nil && !slices.ContainsFunc(options, asksToTranslate):
+		// A group exists under passthrough too. Without the mode (an older
+		// kernel, a filtered log) only the command line tells.
 		return nil
 	}
 	var out []string
@@ -237,6 +237,15 @@ func (v *view) translatedByLog() []string {
 		}
 	}
 	return out
+}
+
+func asksToTranslate(option string) bool {
+	for _, o := range []string{"intel_iommu=on", "amd_iommu=on", "amd_iommu=force_enable", "iommu=force", "iommu=nopt", "iommu.passthrough=0"} {
+		if option == o || strings.HasPrefix(option, o+",") {
+			return true
+		}
+	}
+	return false
 }
 
 // commandLine is the kernel's, from the document or the last boot in the log.
