@@ -54,7 +54,7 @@ type Finding struct {
 	// Affects are the GPUs, NICs, drives and ranks that feel it.
 	Affects []string `json:"affects"`
 	// CausedBy is the finding that this one follows from.
-	CausedBy *Reference `json:"caused_by,omitempty"`
+	CausedBy *Reference `json:"caused_by"`
 }
 
 // Reference names a finding.
