@@ -120,6 +120,12 @@ the node is drained with it (scontrol), unless it is drained already.`,
 					fmt.Fprintln(command.OutOrStdout(), "the PCIe tree could not be read")
 					return foundStatus(detectorUnknown)
 				}
+				if format == "json" && !slurm {
+					unread := diagnose.Report{Findings: []diagnose.Finding{}, Status: diagnose.StatusUnreadable}
+					if _, err := doctorJSON(command.OutOrStdout(), m, unread); err != nil {
+						return err
+					}
+				}
 				return err
 			}
 			status, err := write(command.OutOrStdout(), m, diagnose.Run(m, limits))
@@ -150,7 +156,7 @@ func doctorMachine(paths []string, stdin io.Reader) (*machine.Machine, error) {
 	}
 	m, _, err := liveMachine()
 	if err != nil {
-		return nil, blindError{err}
+		return &machine.Machine{}, blindError{err}
 	}
 	return m, nil
 }

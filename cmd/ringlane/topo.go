@@ -101,22 +101,24 @@ no input could be read at all.`,
 				known := strings.Join(slices.Sorted(maps.Keys(topoFormats)), " ")
 				return usagef("--format %s: there is no such format (write text %s)", format, known)
 			}
-			m, err := readMachine(append(from, args...), command.InOrStdin())
-			if err != nil {
-				return err
+			m, unread := readMachine(append(from, args...), command.InOrStdin())
+			if unread != nil && format != "json" {
+				return unread
 			}
 			var text bytes.Buffer
 			if err := draw(drawing.NewSheet(topology.New(m), nil), &text); err != nil {
 				return err
 			}
 			if output == "" {
-				_, err = command.OutOrStdout().Write(text.Bytes())
-				return err
+				if _, err := command.OutOrStdout().Write(text.Bytes()); err != nil {
+					return err
+				}
+				return unread
 			}
 			if err := os.WriteFile(output, text.Bytes(), 0o644); err != nil {
 				return fmt.Errorf("write %s: %w", output, err)
 			}
-			return nil
+			return unread
 		},
 	}
 	flags := command.Flags()
@@ -127,8 +129,9 @@ no input could be read at all.`,
 	return command
 }
 
-// readMachine reads this machine, or what files say of one. Its error has the
-// exit status for having seen nothing.
+// readMachine reads this machine, or what files say of one. Its error says why
+// nothing was seen and has the exit status for that; the machine is there all
+// the same, for those who want its problems as JSON.
 func readMachine(paths []string, stdin io.Reader) (*machine.Machine, error) {
 	var m *machine.Machine
 	var err error
@@ -138,9 +141,21 @@ func readMachine(paths []string, stdin io.Reader) (*machine.Machine, error) {
 		m, err = probe.Read(paths, stdin)
 	}
 	if err != nil {
-		return nil, blindError{err}
+		return m, blindError{withProblems(err, m.Problems)}
 	}
 	return m, nil
+}
+
+// withProblems appends what was wrong with each input.
+func withProblems(err error, problems []machine.Problem) error {
+	const shown = 10
+	for i, p := range problems {
+		if i == shown {
+			return fmt.Errorf("%w\n  and %d more", err, len(problems)-shown)
+		}
+		err = fmt.Errorf("%w\n  %s: %s", err, p.Input, p.Text)
+	}
+	return err
 }
 
 // onTerminal reports whether output is read by a person who wants colour.

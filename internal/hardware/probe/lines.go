@@ -254,7 +254,7 @@ func (b *builder) capture(in io.Reader) {
 }
 
 // errNothing is why Read fails.
-var errNothing = errors.New("nothing in it was recognised (see the problems)")
+var errNothing = errors.New("nothing in it was recognised (give lspci, dmesg, nvidia-smi, NCCL or a capture)")
 
 func nothing(names []string) error {
 	return fmt.Errorf("read %s: %w", strings.Join(names, ", "), errNothing)
