@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -9,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"ringlane/internal/hardware/probe"
 	"ringlane/internal/hardware/sys"
+	"ringlane/internal/model/topology"
 	"ringlane/internal/run/launch"
 )
 
@@ -36,6 +39,10 @@ GROUP_RANK, GROUP_WORLD_SIZE, ROLE_RANK, ROLE_WORLD_SIZE, ROLE_NAME, MASTER_ADDR
 TORCHELASTIC_MAX_RESTARTS and TORCHELASTIC_RUN_ID as under torchrun, and for
 Ringlane RINGLANE_RANK, RINGLANE_SIZE, RINGLANE_RENDEZVOUS (a private directory,
 removed at the end), RINGLANE_JOB and, with --timeout, RINGLANE_TIMEOUT.
+On a machine with several GPUs of one maker, CUDA_VISIBLE_DEVICES and
+CUDA_DEVICE_ORDER (or HIP_VISIBLE_DEVICES) list them in the order of the ring that
+"ringlane topo" shows, so that LOCAL_RANK r takes the r-th of it; a variable that is
+set already stays as it is.
 Where not set already, OMP_NUM_THREADS becomes the usable cores divided by the
 ranks (at least 1), and with several ranks PYTHONUNBUFFERED becomes 1.
 
@@ -81,7 +88,7 @@ cannot be executed, 2 for a wrong command line, else 0.`,
 			return launch.Run(launch.Spec{
 				Command: args, Ranks: n, MaxRestarts: restarts,
 				Timeout: time.Duration(timeout), Grace: time.Duration(grace),
-				Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+				Environ: inRingOrder(os.Environ(), ringOfThisMachine), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 			})
 		},
 	}
@@ -104,6 +111,30 @@ func newGuardCommand() *cobra.Command {
 		Args:   noArguments,
 		RunE:   func(*cobra.Command, []string) error { return launch.Guard(os.Stdin) },
 	}
+}
+
+// visibleDevices are the variables by which people choose GPUs themselves.
+var visibleDevices = []string{"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}
+
+// inRingOrder adds the variables that hand GPUs out in the order of the ring,
+// unless the user has chosen already.
+func inRingOrder(environ []string, ring func() topology.Ring) []string {
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if slices.Contains(visibleDevices, name) {
+			return environ
+		}
+	}
+	variables, _ := ring().Environment()
+	return append(environ, variables...)
+}
+
+func ringOfThisMachine() topology.Ring {
+	m, err := probe.Live("/")
+	if err != nil {
+		return topology.Ring{} // without a PCI bus there is nothing to order
+	}
+	return topology.New(m).Ring(nil)
 }
 
 // torchrunNames accepts torchrun's spellings of our flags.

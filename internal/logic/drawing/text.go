@@ -8,7 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"ringlane/internal/model/machine"
 	"ringlane/internal/model/topology"
 )
 
@@ -325,47 +324,19 @@ func (t *text) ring() {
 	for _, reason := range t.why() {
 		t.line("  %s.", strings.ToUpper(reason[:1])+reason[1:])
 	}
-	visible, library := t.visible()
-	if visible == "" {
+	environment, library := t.Ring.Environment()
+	if environment == nil {
 		return
 	}
 	t.section("Use it")
-	t.line("  %s ringlane run -n %d -- python train.py", visible, len(order))
+	t.line("  ringlane run -n %d -- python train.py    # hands the GPUs out in this order", len(order))
+	t.line("  or, with another launcher: %s", strings.Join(environment, " "))
 	if _, err := t.devices(); err == nil && t.placed() == nil {
 		t.line("  or, with %s:", library)
 		t.line("  ringlane topo --format nccl-xml -o topology.xml")
 		t.line("  ringlane topo --format nccl-graph -o ring.xml")
 		t.line("  NCCL_TOPO_FILE=topology.xml NCCL_GRAPH_FILE=ring.xml torchrun --nproc-per-node %d train.py", len(order))
 	}
-}
-
-// visible is the environment that gives rank 0 the first GPU of the ring, and
-// the library that its maker's users have; "" for GPUs of several makers,
-// which no one program runs on.
-func (s *Sheet) visible() (environment, library string) {
-	var numbers []string
-	amd := 0
-	for _, n := range s.Ring.Order {
-		numbers = append(numbers, fmt.Sprint(n.Index))
-		if n.Device == nil || !n.Device.Vendor.Known {
-			continue
-		}
-		switch n.Device.Vendor.Code {
-		case machine.VendorNVIDIA:
-		case machine.VendorAMD:
-			amd++
-		default:
-			return "", ""
-		}
-	}
-	list := strings.Join(numbers, ",")
-	switch amd {
-	case 0:
-		return "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=" + list, "NCCL"
-	case len(numbers):
-		return "HIP_VISIBLE_DEVICES=" + list, "RCCL"
-	}
-	return "", ""
 }
 
 func (t *text) problems() {
