@@ -113,7 +113,7 @@ NVRM: BAR1 is 0M @ 0x0 (PCI:0000:03:00.0)
 [  4.2] NVRM: The NVIDIA GPU 0000:03:00.0
 NVRM: (PCI ID: 10de:2204)
 NVRM: installed in this system has fallen off the bus and is not responding to commands.`},
-	{code: "device-lost", name: "removed",
+	{code: "device-lost", name: "removed", want: gpuA,
 		log: `[  700.0] pcieport 0000:02:00.0: pciehp: Slot(3): Link Down
 [  700.1] pcieport 0000:02:00.0: pciehp: Slot(3): Card not present
 [  700.2] NVRM: GPU 0000:03:00.0: GPU has fallen off the bus.`},

@@ -14,11 +14,11 @@ var gpuRules = []Rule{
 	{
 		Code: "device-lost", Severity: Fault, Needs: []Fact{KernelLog},
 		When:        "a GPU, NIC or NVMe drive is gone: Xid 79, \"fallen off the bus\", \"device inaccessible\", with or without an Xid",
-		Unless:      "it was removed (hotplug-removed); a BAR failure that the driver words as \"fallen off the bus\" (bar-unassigned)",
+		Unless:      "a BAR failure that the driver words as \"fallen off the bus\" (bar-unassigned)",
 		Explanation: "The device no longer answers on PCIe. Jobs that use it hang or fail, and it seldom comes back without a power cycle.",
 		Now:         "drain the node and power-cycle it (power off, wait, power on): a warm reboot often is not enough.",
 		ForGood:     "look at the link event before it, if one is named. Else check temperature and power cables, swap slots: what moves with the card is the card.",
-		Follows:     []Code{"surprise-down", "dpc-contained", "aer-fatal", "aer-nonfatal", "power-insufficient", "aer-corrected-storm"},
+		Follows:     []Code{"hotplug-removed", "surprise-down", "dpc-contained", "aer-fatal", "aer-nonfatal", "power-insufficient", "aer-corrected-storm"},
 		find:        func(v *view) []Finding { return v.lost() },
 	},
 	{
@@ -27,7 +27,7 @@ var gpuRules = []Rule{
 		Explanation: "The GPU or what runs on it is at fault, not PCIe.",
 		Now:         "look at the program first (13, 31, 43, 45), and at the GPU's memory (48, 63, 64, 94, 95: nvidia-smi -q -d ECC).",
 		ForGood:     "if it follows one GPU through several programs, run the maker's diagnostics and replace the card.",
-		Follows:     []Code{"device-lost"},
+		Follows:     []Code{"device-lost", "hotplug-removed"},
 		find:        func(v *view) []Finding { return v.gpuFaults() },
 	},
 	{
@@ -142,7 +142,7 @@ func (v *view) lost() []Finding {
 				out = append(out, Finding{Component: name, Evidence: lines(e), Affects: []string{name}})
 			}
 		}
-		if d == nil || v.removedBefore(d, e) != nil {
+		if d == nil {
 			continue
 		}
 		key := functionZero(d.BDF)
@@ -169,7 +169,12 @@ func (v *view) lost() []Finding {
 				f.Also = append(f.Also, o.BDF.String())
 			}
 		}
-		f.CausedBy = v.causeOfLoss(d, list[0])
+		if s := v.removalBehind(d, list); s != nil {
+			f.Severity, f.Remedy = Notice, afterRemoval
+			f.CausedBy = &Reference{"hotplug-removed", v.linkOf(s.port, true).component()}
+		} else {
+			f.CausedBy = v.causeOfLoss(d, list[0])
+		}
 		out = append(out, f)
 	}
 	for _, d := range v.m.Devices {
@@ -183,9 +188,23 @@ func (v *view) lost() []Finding {
 	return out
 }
 
-// causeOfLoss names what took a device away: containment or loss of the link
-// above it, an uncorrected error on it at the same time, or a storm before.
+// causeOfLoss names what took a device away: an event of a link above it, or a
+// storm before.
 func (v *view) causeOfLoss(d *machine.Device, e *kernlog.Entry) *Reference {
+	if r := v.linkEvent(d, e); r != nil {
+		return r
+	}
+	for _, g := range v.correctedGroups() {
+		if v.leads(g.link, d) && len(g.corrected) > 0 && g.corrected[0].entry.Line < e.Line && v.judgeCorrected(g).storm {
+			return &Reference{"aer-corrected-storm", g.link.component()}
+		}
+	}
+	return nil
+}
+
+// linkEvent names what happened to a link above d around e: containment, loss,
+// or an uncorrected error.
+func (v *view) linkEvent(d *machine.Device, e *kernlog.Entry) *Reference {
 	for _, c := range v.contained {
 		if near(c.entry, e, outOfOrder, consequence) && v.mayBeAbove(c.port, d) && v.removedBefore(c.port, c.entry) == nil {
 			return &Reference{"dpc-contained", v.linkOf(c.port, true).component()}
@@ -197,7 +216,7 @@ func (v *view) causeOfLoss(d *machine.Device, e *kernlog.Entry) *Reference {
 		}
 	}
 	for _, g := range v.records {
-		if !v.mayLead(g.link, d) {
+		if !v.leads(g.link, d) && (g.link.up == nil || !v.mayBeAbove(g.link.up, d)) {
 			continue
 		}
 		for _, r := range g.uncorrected {
@@ -212,16 +231,11 @@ func (v *view) causeOfLoss(d *machine.Device, e *kernlog.Entry) *Reference {
 			}
 		}
 	}
-	for _, g := range v.correctedGroups() {
-		if v.mayLead(g.link, d) && len(g.corrected) > 0 && g.corrected[0].entry.Line < e.Line && v.judgeCorrected(g).storm {
-			return &Reference{"aer-corrected-storm", g.link.component()}
-		}
-	}
 	return nil
 }
 
-// mayLead reports whether the link leads to d.
-func (v *view) mayLead(l *link, d *machine.Device) bool {
+// leads reports whether the link leads to d.
+func (v *view) leads(l *link, d *machine.Device) bool {
 	for _, f := range l.functions {
 		if f.BDF.SameDevice(d.BDF) || v.isAbove(f, d) {
 			return true
@@ -279,7 +293,10 @@ func (v *view) gpuFaults() []Finding {
 		if d == nameless {
 			f.Component, f.Affects = Host, nil
 		}
-		if line, gone := lostAt[d]; gone && entries[d][0].Line >= line-xidsBefore {
+		if s := v.removalBehind(d, entries[d]); s != nil {
+			f.Severity, f.Remedy = Notice, afterRemoval
+			f.CausedBy = &Reference{"hotplug-removed", v.linkOf(s.port, true).component()}
+		} else if line, gone := lostAt[d]; gone && entries[d][0].Line >= line-xidsBefore {
 			f.CausedBy = &Reference{"device-lost", f.Component}
 		}
 		out = append(out, f)

@@ -125,7 +125,7 @@ func (v *view) joinEnds() {
 
 // kindOf tells what an uncorrected record really is.
 func (v *view) kindOf(r *errorRecord) recordKind {
-	if s := v.removedBefore(r.device, r.entry); s != nil && r.event.Origin != kernlog.PreviousBoot {
+	if s := v.removedBefore(r.device, r.entry); s != nil && r.event.Origin != kernlog.PreviousBoot && !v.cameElsewhere(r, s) {
 		r.from = s
 		return recordRemoved
 	}
@@ -138,6 +138,13 @@ func (v *view) kindOf(r *errorRecord) recordKind {
 		return recordSurprise
 	}
 	return recordError
+}
+
+// cameElsewhere reports whether a record that the tree does not place below the
+// removed slot was received by a port beside it.
+func (v *view) cameElsewhere(r *errorRecord, s *slotEvent) bool {
+	port := v.device(r.event.Port)
+	return port != nil && port != s.port && port.BDF.Domain == s.port.BDF.Domain && port.BDF.Bus == s.port.BDF.Bus && !v.isAbove(s.port, r.device)
 }
 
 // isSoftwareAccess reports whether a request that the device refused was a
@@ -329,9 +336,10 @@ func (v *view) readRecoveries() {
 // failedRecovery reports whether the last recovery above the device had failed
 // before the record.
 func (v *view) failedRecovery(r errorRecord) bool {
+	received := v.device(r.event.Port)
 	failed := false
 	for _, step := range v.recoveries {
-		if step.line < r.entry.Line && v.mayBeAbove(step.port, r.device) {
+		if step.line < r.entry.Line && (step.port == received || v.mayBeAbove(step.port, r.device)) {
 			failed = step.failed
 		}
 	}

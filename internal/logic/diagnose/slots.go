@@ -210,13 +210,13 @@ func (v *view) isAbove(a, d *machine.Device) bool {
 	return false
 }
 
-// mayBeAbove is isAbove where no input shows the tree: a port of the same
-// domain and a lower bus may lead to d.
+// mayBeAbove is isAbove where no input shows the tree: a port of the bus before
+// that of d may lead to it. Any lower bus would make neighbours of every card.
 func (v *view) mayBeAbove(a, d *machine.Device) bool {
 	if v.isAbove(a, d) {
 		return true
 	}
-	return d.Parent == nil && !d.ParentKnown && a.BDF.Domain == d.BDF.Domain && a.BDF.Bus < d.BDF.Bus
+	return d.Parent == nil && !d.ParentKnown && a.BDF.Domain == d.BDF.Domain && int(a.BDF.Bus)+1 == int(d.BDF.Bus)
 }
 
 // removedBefore returns the removal of the slot above d that e follows from.
@@ -228,6 +228,23 @@ func (v *view) removedBefore(d *machine.Device, e *kernlog.Entry) *slotEvent {
 		}
 	}
 	return nil
+}
+
+// removalBehind returns the removal from which all of the entries about d
+// follow, nil if there is none. Where only the log speaks of the tree, an event
+// of another port of that bus explains them as well, and then nothing is
+// explained away.
+func (v *view) removalBehind(d *machine.Device, entries []*kernlog.Entry) *slotEvent {
+	var s *slotEvent
+	for _, e := range entries {
+		if s = v.removedBefore(d, e); s == nil {
+			return nil
+		}
+	}
+	if s != nil && !v.isAbove(s.port, d) && v.linkEvent(d, entries[0]) != nil {
+		return nil
+	}
+	return s
 }
 
 // slotFindings are the slot events of some kinds, one finding a port.

@@ -3,6 +3,8 @@ package diagnose
 import (
 	"slices"
 	"testing"
+
+	"ringlane/internal/model/machine"
 )
 
 const containedAt600 = `[  600.000] pcieport 0000:02:00.0: DPC: containment event, status:0x1f01 source:0x0000
@@ -97,6 +99,44 @@ func TestCauses(t *testing.T) {
 			}
 			if r.Status != c.status {
 				t.Errorf("status %d, want %d", r.Status, c.status)
+			}
+		})
+	}
+}
+
+// TestLogAlone: without a tree a port may lead to the next bus, and to no other.
+func TestLogAlone(t *testing.T) {
+	const (
+		pulled = "[ 900.0] pcieport 0000:40:02.0: pciehp: Slot(4): Card not present\n"
+		down   = "[ 900.1] pcieport 0000:40:01.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Receiver ID)\n" +
+			"[ 900.1] pcieport 0000:40:01.0:   device [8086:347a] error status/mask=00000020/00000000\n"
+		lost = "[ 900.5] NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus.\n"
+		far  = "[ 900.5] NVRM: Xid (PCI:0000:a1:00): 79, pid=1, GPU has fallen off the bus.\n"
+	)
+	for _, c := range []struct {
+		name, log string
+		severity  Severity
+		cause     Code
+	}{
+		{"the slot's own card", pulled + lost, Notice, "hotplug-removed"},
+		{"a card far away", pulled + far, Fault, ""},
+		{"another link of the bus went down", pulled + down + lost, Fault, "surprise-down"},
+		{"no removal", down + lost, Fault, "surprise-down"},
+		{"a link far away", down + far, Fault, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := &machine.Machine{}
+			logged(m, c.log)
+			found := withCode(Run(m, DefaultThresholds), "device-lost")
+			if len(found) != 1 {
+				t.Fatalf("%d lost devices, want 1", len(found))
+			}
+			var cause Code
+			if found[0].CausedBy != nil {
+				cause = found[0].CausedBy.Code
+			}
+			if found[0].Severity != c.severity || cause != c.cause {
+				t.Errorf("a %s after %q, want a %s after %q", found[0].Severity, cause, c.severity, c.cause)
 			}
 		})
 	}
