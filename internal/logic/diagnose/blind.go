@@ -24,7 +24,7 @@ var blindRules = []Rule{
 		Code: "log-rate-limited", Severity: Blind,
 		When:        "the kernel dropped lines: counts from text are too low",
 		Explanation: "Errors counted from this log are a lower bound.",
-		Now:         "read the counters: /sys/bus/pci/devices/BDF/aer_dev_correctable, aer_dev_nonfatal, aer_dev_fatal (ringlane capture takes them).",
+		Now:         "read the counters: grep . /sys/bus/pci/devices/*/aer_dev_* (ringlane capture takes them).",
 		find: func(v *view) []Finding {
 			var entries []*kernlog.Entry
 			f := Finding{Component: Host}
@@ -160,9 +160,9 @@ var (
 		anyDevice(func(d *machine.Device) bool {
 			return d.Registers.AER != nil || d.Registers.Express != nil && d.Registers.Express.DevSta != nil
 		})}
-	ACS = Fact{"ACS of the ports between GPUs", "sudo lspci -vvv", manyGPUs,
+	ACS = Fact{"ACS of the ports between GPUs and RDMA NICs", "sudo lspci -vvv", func(v *view) bool { return len(v.peerPaths()) > 0 },
 		func(v *view) bool {
-			for _, p := range v.graph.Paths() {
+			for _, p := range v.peerPaths() {
 				if len(p.Unread) > 0 {
 					return false
 				}
@@ -186,12 +186,7 @@ var (
 			return !slices.ContainsFunc(v.graph.GPUs, func(n *topology.Node) bool { return n.Unplaced })
 		}}
 	IOMMU = Fact{"the state of the IOMMU", "the kernel log of the boot or /proc/cmdline", manyGPUs,
-		func(v *view) bool {
-			return v.m.IOMMU.UnitsSeen || strings.Contains(v.commandLine(), "iommu") || len(v.translatedByLog()) > 0 || slices.ContainsFunc(v.log, func(e kernlog.Entry) bool {
-				_, ok := e.Event.(kernlog.IOMMUMode)
-				return ok
-			}) || slices.ContainsFunc(v.m.Devices, func(d *machine.Device) bool { return d.IOMMUDomain != "" })
-		}}
+		(*view).iommuKnown}
 	Peers = Fact{"peer access between the GPUs", "nvidia-smi topo -p2p r", manyGPUs,
 		func(v *view) bool {
 			for _, p := range v.graph.Paths() {

@@ -55,6 +55,8 @@ type Finding struct {
 	Affects []string `json:"affects"`
 	// CausedBy is the finding that this one follows from.
 	CausedBy *Reference `json:"caused_by"`
+
+	now string // the first half of the remedy, where the rule's own is not enough
 }
 
 // Reference names a finding.

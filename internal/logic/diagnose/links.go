@@ -31,9 +31,9 @@ var linkRules = []Rule{
 		Code: "link-narrow-slot", Severity: Notice, Needs: []Fact{Links},
 		When:        "the card could do more than the slot, port or wiring that it sits in, or the kernel says that a hop limits it",
 		Unless:      "virtual hardware; ports inside one switch chip; Thunderbolt ports, which always say 2.5GT/s",
-		Explanation: "The link does all that the slower end can. The card would be faster elsewhere.",
+		Explanation: "The link does all that the slower end, or the wiring between them, can.",
 		Now:         "nothing.",
-		ForGood:     "if its bandwidth matters, move the card to a slot of its own speed and width, or change the bifurcation of the slot in firmware.",
+		ForGood:     "if its bandwidth matters and the part is not soldered, move it to a slot of its own speed and width, or change the bifurcation of the slot in firmware.",
 		find: func(v *view) []Finding {
 			return append(v.linkFindings(narrow), v.limitedLines()...)
 		},
@@ -42,7 +42,7 @@ var linkRules = []Rule{
 		Code: "link-target-capped", Severity: Fault, Needs: []Fact{Links},
 		When:        "the Target Link Speed of the port is below what both ends can, and the link is held down there; or the kernel retrained it at a lower speed and left it so",
 		Explanation: "The link is held down by software (LnkCtl2), not by the signal. Kernels since 6.5 do this to a link that did not come up at once.",
-		Now:         "set the target back and retrain: setpci -s PORT CAP_EXP+30.w=000N:000f (N = the generation that both ends can), then setpci -s PORT CAP_EXP+10.w=0020:0020; or reboot.",
+		Now:         "set the target back to the generation that both ends can, and retrain (setpci on the port above); or reboot.",
 		ForGood:     "find who lowered it: a kernel with the retraining workaround, a firmware setting (Link Speed), or a script.",
 		find: func(v *view) []Finding {
 			return append(v.linkFindings(capped), v.retrained()...)
@@ -54,6 +54,7 @@ var linkRules = []Rule{
 type verdict struct {
 	kind     linkKind
 	narrow   bool // the upper end can do less than the lower one
+	capped   bool // the target speed of the port holds the link down
 	current  pcie.Link
 	possible pcie.Link
 	evidence []string
@@ -90,6 +91,7 @@ func (v *view) judge(l *link) verdict {
 	switch {
 	case lowerKnown && upperKnown:
 		r.possible = lower.Min(upper)
+		r.capped = isCapped(l, r)
 		r.kind = compare(l, r, gpu)
 		r.narrow = upper.Slower(lower) || upper.Narrower(lower) || r.kind == narrow
 	case gpu != nil:
@@ -122,10 +124,12 @@ func isTunnel(d *machine.Device) bool {
 // compare judges a link of which both ends are known.
 func compare(l *link, r verdict, gpu *machine.Device) linkKind {
 	slower, narrower := r.current.Slower(r.possible), r.current.Narrower(r.possible)
-	if target := l.target(); slower && target.Known() && r.current.Speed <= target && target < r.possible.Speed && !narrower {
-		return capped
+	if r.capped { // which explains the speed, but no missing lane
+		slower = false
 	}
 	switch {
+	case r.capped && !narrower:
+		return capped
 	case slower && !narrower && gpu != nil && !busy(gpu):
 		return idle
 	case narrower && !slower && l.isSoldered():
@@ -134,6 +138,12 @@ func compare(l *link, r verdict, gpu *machine.Device) linkKind {
 		return degraded
 	}
 	return healthy
+}
+
+// isCapped reports whether the link is slow because it may not be faster.
+func isCapped(l *link, r verdict) bool {
+	target := l.target()
+	return r.current.Slower(r.possible) && target.Known() && r.current.Speed <= target && target < r.possible.Speed
 }
 
 // current is the negotiated link, by the lower end where it tells.
@@ -237,7 +247,7 @@ func (v *view) linkFindings(kind linkKind) []Finding {
 	var out []Finding
 	for _, l := range v.links {
 		r := v.judge(l)
-		if r.kind != kind && !(kind == narrow && r.narrow) {
+		if r.kind != kind && !(kind == narrow && r.narrow) && !(kind == capped && r.capped) {
 			continue
 		}
 		f := Finding{
@@ -247,6 +257,9 @@ func (v *view) linkFindings(kind linkKind) []Finding {
 		case degraded, capped:
 			f.Explanation = fmt.Sprintf("It runs at %s of %s: %.1f instead of %.1f GB/s each way.",
 				r.current, r.possible, r.current.GBs(), r.possible.GBs())
+			if kind == capped {
+				f.now = raiseTarget(l.up, r.possible.Speed)
+			}
 		case idle:
 			f.Explanation = fmt.Sprintf("It runs at %s and can do %s.", r.current, r.possible)
 		case narrow:
@@ -255,6 +268,11 @@ func (v *view) linkFindings(kind linkKind) []Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// raiseTarget are the commands that let the link below a port run at a speed.
+func raiseTarget(port *machine.Device, speed pcie.Speed) string {
+	return fmt.Sprintf("set the target back and retrain: setpci -s %[1]s CAP_EXP+30.w=%[2]x:f; setpci -s %[1]s CAP_EXP+10.w=20:20 (or reboot).", port.BDF, int(speed))
 }
 
 // speedOf is the speed with a rate, 0 if there is none.
@@ -388,6 +406,9 @@ func (v *view) retrained() []Finding {
 			f.Evidence = append(f.Evidence, lines(b.entry)...)
 			f.Also = append(f.Also, b.device.BDF.String())
 			f.Affects = append(f.Affects, b.device.BDF.String())
+			if able := speedOf(b.event.Capable.GTs); able.Known() {
+				f.now = fmt.Sprintf("see whether the port can do %s too (LnkCap in lspci -vv -s %s); if so, %s", able, port.BDF, raiseTarget(port, able))
+			}
 			if l.down == nil {
 				f.Component = port.BDF.String() + separator + b.device.BDF.String()
 			}

@@ -1,6 +1,10 @@
 package diagnose
 
 import (
+	"slices"
+	"strings"
+	"testing"
+
 	"ringlane/internal/model/machine"
 	"ringlane/internal/model/pcie"
 )
@@ -22,6 +26,11 @@ var linkCases = []ruleCase{
 		change: func(m *machine.Machine) {
 			runs(m, gen1x16, portA, gpuA)
 			at(m, gpuA).GPU = &machine.GPU{PState: "P0", Link: &machine.GPULink{Current: gen1x16, Max: gen4x16}}
+		}},
+	{code: "link-degraded", name: "too few lanes below a port with a low target", want: nicLink,
+		change: func(m *machine.Machine) {
+			runs(m, pcie.Link{Speed: pcie.Gen3, Width: 8}, nicPort, nic)
+			express(m, nicPort).LnkCtl2.Target = pcie.Gen3
 		}},
 	{code: "link-degraded", name: "idle GPU at full width",
 		change: func(m *machine.Machine) { runs(m, gen1x16, portA, gpuA) }},
@@ -99,6 +108,11 @@ var linkCases = []ruleCase{
 			runs(m, gen3x16, nicPort, nic)
 			express(m, nicPort).LnkCtl2.Target = pcie.Gen3
 		}},
+	{code: "link-target-capped", name: "and too few lanes", want: nicLink,
+		change: func(m *machine.Machine) {
+			runs(m, pcie.Link{Speed: pcie.Gen3, Width: 8}, nicPort, nic)
+			express(m, nicPort).LnkCtl2.Target = pcie.Gen3
+		}},
 	{code: "link-target-capped", name: "retrained by the kernel", want: "0000:0a:04.0<->0000:0b:00.0",
 		log: `[  9.1] pcieport 0000:0a:04.0: broken device, retraining non-functional downstream link at 2.5GT/s
 [  9.9] pci 0000:0b:00.0: 8.000 Gb/s available PCIe bandwidth, limited by 2.5 GT/s PCIe x4 link at 0000:0a:04.0 (capable of 126.028 Gb/s with 32.0 GT/s PCIe x4 link)`},
@@ -134,4 +148,34 @@ var linkCases = []ruleCase{
 	{code: "virtual-hardware", name: "a hypervisor without ports", want: Host,
 		change: func(m *machine.Machine) { m.Virtual.Hypervisor = "Firecracker" }},
 	{code: "virtual-hardware", name: "bare metal"},
+}
+
+// TestRemediesAreCommands: what is to be typed names the ports and values.
+func TestRemediesAreCommands(t *testing.T) {
+	m := box()
+	runs(m, gen3x16, nicPort, nic)
+	express(m, nicPort).LnkCtl2.Target = pcie.Gen3
+	redirect(m, portA, portB)
+	logged(m, `[  9.1] pcieport 0000:0a:04.0: broken device, retraining non-functional downstream link at 2.5GT/s
+[  9.9] pci 0000:0b:00.0: 8.000 Gb/s available PCIe bandwidth, limited by 2.5 GT/s PCIe x4 link at 0000:0a:04.0 (capable of 126.028 Gb/s with 32.0 GT/s PCIe x4 link)
+[ 251.0] report_aer_cor_err: 7 callbacks suppressed`)
+	r := Run(m, DefaultThresholds)
+	for _, want := range []struct {
+		code Code
+		text string
+	}{
+		{"link-target-capped", "setpci -s " + nicPort + " CAP_EXP+30.w=4:f; setpci -s " + nicPort + " CAP_EXP+10.w=20:20"},
+		{"link-target-capped", "setpci -s 0000:0a:04.0 CAP_EXP+30.w=5:f"},
+		{"acs-redirect", "setpci -s " + portA + " ECAP_ACS+6.w=0:c; setpci -s " + portB + " ECAP_ACS+6.w=0:c"},
+		{"log-rate-limited", "/sys/bus/pci/devices/*/aer_dev_*"},
+	} {
+		if !slices.ContainsFunc(withCode(r, want.code), func(f Finding) bool { return strings.Contains(f.Remedy, want.text) }) {
+			t.Errorf("no %s says %q", want.code, want.text)
+		}
+	}
+	for _, f := range r.Findings {
+		if strings.Contains(f.Remedy, "PORT") || strings.Contains(f.Remedy, "BDF") {
+			t.Errorf("%s at %s: %s", f.Code, f.Component, f.Remedy)
+		}
+	}
 }

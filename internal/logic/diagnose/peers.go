@@ -7,6 +7,7 @@ import (
 
 	"ringlane/internal/model/kernlog"
 	"ringlane/internal/model/machine"
+	"ringlane/internal/model/pcie"
 	"ringlane/internal/model/topology"
 )
 
@@ -20,11 +21,11 @@ var peerRules = []Rule{
 	},
 	{
 		Code: "acs-redirect", Severity: Fault, Needs: []Fact{Tree, ACS},
-		When:        "ReqRedir or CmpltRedir is on at a port that lies on a path between two GPUs, or between a GPU and an RDMA NIC below the same switch",
+		When:        "ReqRedir or CmpltRedir is on at a port that lies on a path between two GPUs, or between a GPU and an RDMA NIC",
 		Unless:      "only SrcValid or UpstreamFwd is on; the port is on no such path",
 		Explanation: "Peer-to-peer packets are sent up to the CPU and back instead of crossing the switch: they lose most of their bandwidth, and NCCL often hangs on it.",
-		Now:         clearACS.Now,
-		ForGood:     clearACS.ForGood,
+		Now:         clearACS("PORT"),
+		ForGood:     "disable ACS (or virtualization of I/O) in firmware, or run this at boot. Do not if the machine isolates virtual machines by IOMMU groups.",
 		find:        func(v *view) []Finding { return v.redirects() },
 	},
 	{
@@ -70,10 +71,27 @@ var peerRules = []Rule{
 	},
 }
 
-// clearACS is the remedy of acs-redirect for one port.
-var clearACS = Rule{
-	Now:     "switch it off, until the next boot: setpci -s PORT ECAP_ACS+0x6.w=0000",
-	ForGood: "disable ACS (or virtualization of I/O) in firmware, or run that line at boot. Do not if the machine isolates virtual machines by IOMMU groups.",
+// clearACS clears the two redirect bits of every port, and no other.
+func clearACS(ports ...string) string {
+	var commands []string
+	for _, p := range ports {
+		commands = append(commands, fmt.Sprintf("setpci -s %s ECAP_ACS+6.w=0:%x", p, uint16(pcie.ACSRedirect)))
+	}
+	return "switch it off, until the next boot: " + strings.Join(commands, "; ")
+}
+
+// peerPaths are the paths between two GPUs, and between a GPU and an RDMA NIC.
+func (v *view) peerPaths() []topology.Path {
+	paths := v.graph.Paths()
+	for _, nic := range v.graph.Root.Endpoints() {
+		if nic.Kind != topology.NIC || nic.Device == nil || !nic.Device.IsRDMA() {
+			continue
+		}
+		for _, gpu := range v.graph.GPUs {
+			paths = append(paths, v.graph.Path(gpu, nic))
+		}
+	}
+	return paths
 }
 
 func (v *view) sharedUplinks() []Finding {
@@ -109,22 +127,10 @@ func (v *view) redirects() []Finding {
 	if v.m.Virtual.Likely() {
 		return nil
 	}
-	paths := v.graph.Paths()
-	for _, nic := range v.graph.Root.Endpoints() {
-		if nic.Kind != topology.NIC || nic.Device == nil || !nic.Device.IsRDMA() {
-			continue
-		}
-		for _, gpu := range v.graph.GPUs {
-			p := v.graph.Path(gpu, nic)
-			if p.Kind == topology.PIX || p.Kind == topology.PXB {
-				paths = append(paths, p)
-			}
-		}
-	}
 	var ports []*machine.Device
 	pairs := map[*machine.Device][]string{}
 	var f Finding
-	for _, p := range paths {
+	for _, p := range v.peerPaths() {
 		for _, port := range p.Redirects {
 			if isEmulated(port) {
 				continue
@@ -148,10 +154,7 @@ func (v *view) redirects() []Finding {
 			port.BDF, strings.Join(port.Registers.ACS.Enabled.Names(), "+ "), few(pairs[port])))
 		all = append(all, port.BDF.String())
 	}
-	if len(all) > 1 {
-		f.Remedy = strings.Replace(clearACS.Remedy(), "setpci -s PORT", "for p in "+strings.Join(all, " ")+"; do setpci -s $p", 1)
-		f.Remedy = strings.Replace(f.Remedy, "w=0000", "w=0000; done", 1)
-	}
+	f.now = clearACS(all...)
 	return []Finding{f}
 }
 
@@ -198,13 +201,11 @@ func (v *view) translated() []Finding {
 }
 
 func (v *view) translatedByLog() []string {
-	line := v.commandLine()
-	options := strings.Fields(line)
-	for _, off := range []string{"iommu=off", "iommu=pt", "iommu.passthrough=1", "iommu=soft", "amd_iommu=off", "intel_iommu=off", "iommu=noaperture"} {
-		if slices.Contains(options, off) {
-			return nil
-		}
+	options := strings.Fields(v.commandLine())
+	if slices.ContainsFunc(options, asksNotToTranslate) {
+		return nil
 	}
+	asked := slices.ContainsFunc(options, asksToTranslate)
 	var mode, unit, group *kernlog.Entry
 	translated := false
 	for i := range v.log {
@@ -223,9 +224,14 @@ func (v *view) translatedByLog() []string {
 		}
 	}
 	switch {
-	case mode != nil && !translated, unit == nil && group == nil:
+	case mode != nil && !translated:
 		return nil
-	case mode == nil && !slices.ContainsFunc(options, asksToTranslate):
+	case unit == nil && group == nil:
+		if !asked || v.hasNoIOMMU() {
+			return nil
+		}
+		return []string{"kernel command line: " + v.commandLine()}
+	case mode == nil && !asked:
 		// A group exists under passthrough too. Without the mode (an older
 		// kernel, a filtered log) only the command line tells.
 		return nil
@@ -237,6 +243,34 @@ func (v *view) translatedByLog() []string {
 		}
 	}
 	return out
+}
+
+// hasNoIOMMU reports whether the machine was looked at and runs no such unit:
+// by sysfs, or by the log of a whole boot, which names each one.
+func (v *view) hasNoIOMMU() bool {
+	none := v.m.IOMMU.UnitsSeen && len(v.m.IOMMU.Units) == 0
+	each(v, func(int, *kernlog.Entry, kernlog.CommandLine) { none = true })
+	each(v, func(int, *kernlog.Entry, kernlog.IOMMUUnit) { none = false })
+	each(v, func(int, *kernlog.Entry, kernlog.IOMMUGroup) { none = false })
+	return none
+}
+
+// iommuKnown reports whether the input tells if the IOMMU translates.
+func (v *view) iommuKnown() bool {
+	options := strings.Fields(v.commandLine())
+	if slices.ContainsFunc(options, asksNotToTranslate) || slices.ContainsFunc(options, asksToTranslate) || v.hasNoIOMMU() {
+		return true
+	}
+	if slices.ContainsFunc(v.m.GPUs(), func(d *machine.Device) bool { return d.IOMMUDomain != "" }) {
+		return true
+	}
+	mode := false
+	each(v, func(int, *kernlog.Entry, kernlog.IOMMUMode) { mode = true })
+	return mode
+}
+
+func asksNotToTranslate(option string) bool {
+	return slices.Contains([]string{"iommu=off", "iommu=pt", "iommu.passthrough=1", "iommu=soft", "amd_iommu=off", "intel_iommu=off", "iommu=noaperture"}, option)
 }
 
 func asksToTranslate(option string) bool {
@@ -332,7 +366,7 @@ func (v *view) crossings() []Finding {
 	var nodes []int
 	crossed := false
 	for _, p := range v.graph.Paths() {
-		crossed = crossed || p.Sockets || p.Kind == topology.SYS
+		crossed = crossed || p.Sockets || p.Kind == topology.SYS && !v.oneSocket(p.A, p.B)
 	}
 	if !crossed {
 		return nil
@@ -358,6 +392,21 @@ func (v *view) crossings() []Finding {
 	}
 	f.Evidence = append(f.Evidence, "ring that crosses it least: "+strings.Join(order, " → "))
 	return []Finding{f}
+}
+
+// oneSocket reports whether the NUMA nodes of a and b are known to be parts of
+// one CPU: nvidia-smi says SYS between any two nodes.
+func (v *view) oneSocket(a, b *topology.Node) bool {
+	socket := func(n *topology.Node) *int {
+		for _, node := range v.m.NUMANodes {
+			if n.Node != nil && node.ID == *n.Node {
+				return node.Socket
+			}
+		}
+		return nil
+	}
+	x, y := socket(a), socket(b)
+	return x != nil && y != nil && *x == *y
 }
 
 func (v *view) unknownNodes() []Finding {

@@ -49,8 +49,10 @@ var peerCases = []ruleCase{
 			redirect(m, portA)
 		}},
 	{code: "acs-redirect", name: "SrcValid and UpstreamFwd only"},
+	{code: "acs-redirect", name: "between a GPU and an RDMA NIC on root ports", want: nicPort,
+		change: func(m *machine.Machine) { redirect(m, nicPort) }},
 	{code: "acs-redirect", name: "on no such path",
-		change: func(m *machine.Machine) { redirect(m, nicPort, nvmePort) }},
+		change: func(m *machine.Machine) { redirect(m, nvmePort) }},
 
 	{code: "iommu-translated", name: "domains of type DMA", want: Host,
 		change: func(m *machine.Machine) {
@@ -61,6 +63,16 @@ var peerCases = []ruleCase{
 	{code: "iommu-translated", name: "asked for on an old kernel", want: Host,
 		change: func(m *machine.Machine) { m.CommandLine = "quiet intel_iommu=on" },
 		log:    "[  0.1] DMAR: IOMMU enabled\n[  3.4] pci 0000:03:00.0: Adding to iommu group 7"},
+	{code: "iommu-translated", name: "by the command line alone", want: Host,
+		change: func(m *machine.Machine) { m.IOMMU.UnitsSeen, m.CommandLine = false, "quiet intel_iommu=on" }},
+	{code: "iommu-translated", name: "asked for, and the machine has none",
+		change: func(m *machine.Machine) { m.CommandLine = "quiet intel_iommu=on" }},
+	{code: "iommu-translated", name: "asked for, and a log of the boot names none",
+		change: func(m *machine.Machine) { m.IOMMU.UnitsSeen = false },
+		log:    "[    0.0] Linux version 6.8.0\n[    0.0] Command line: ro intel_iommu=on"},
+	{code: "iommu-translated", name: "asked for, and the log says passthrough",
+		change: func(m *machine.Machine) { m.IOMMU.UnitsSeen, m.CommandLine = false, "quiet intel_iommu=on" },
+		log:    "[  3.3] iommu: Default domain type: Passthrough"},
 	{code: "iommu-translated", name: "a group alone",
 		log: "[  3.4] pci 0000:03:00.0: Adding to iommu group 7"},
 	{code: "iommu-translated", name: "the line is printed without an IOMMU too",
@@ -99,6 +111,13 @@ var peerCases = []ruleCase{
 	{code: "socket-crossing", name: "GPUs on two sockets", want: Host,
 		change: func(m *machine.Machine) { apart(m); node(m, 1, farGPU, farPort) }},
 	{code: "socket-crossing", name: "one node"},
+	{code: "socket-crossing", name: "two nodes of one socket",
+		change: func(m *machine.Machine) {
+			apart(m)
+			node(m, 1, farGPU, farPort)
+			socket := 0
+			m.NUMANodes = []machine.NUMANode{{ID: 0, Socket: &socket}, {ID: 1, Socket: &socket}}
+		}},
 
 	{code: "numa-unknown", name: "the kernel knows no node", want: farGPU,
 		change: func(m *machine.Machine) {

@@ -53,7 +53,11 @@ func (r *Rule) complete(f Finding) Finding {
 		f.Explanation += " " + r.Explanation
 	}
 	if f.Remedy == "" {
-		f.Remedy = r.Remedy()
+		own := *r
+		if f.now != "" {
+			own.Now, f.now = f.now, ""
+		}
+		f.Remedy = own.Remedy()
 	}
 	if at := ends(f.Component); at[0] != Host {
 		f.Remedy = strings.NewReplacer("PORT", at[0], "BDF", at[len(at)-1]).Replace(f.Remedy)
