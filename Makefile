@@ -6,7 +6,7 @@ export PYTHONPATH := $(CURDIR)/python
 VENV := build/venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check cases bench bench-peers gen build setup clean
+.PHONY: help run test check cases fuzz bench bench-peers gen build setup clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ check: build ## format, vet, lint, generated files
 cases: build ## doctor and topo on captures of real machines, where ../shared/cases is at hand
 	@if [ -x ../shared/cases/score.py ]; then ../shared/cases/score.py build/ringlane; \
 	else echo "cases: skipped: ../shared/cases is not here"; fi
+
+fuzz: ## run every fuzz target for FUZZTIME each (10m)
+	@tools/fuzz.sh
 
 bench: build ## time AllReduce on 2 and 4 ranks, size by size
 	@build/ringlane bench allreduce -n 2,4

@@ -13,6 +13,10 @@ packages=$(grep -c '^ok' "$log")
 go test -race -short ./internal/model/... ./internal/logic/... 2>&1 | tee "$log"
 race=${PIPESTATUS[0]}
 
+FUZZTIME=5000x tools/fuzz.sh 2>&1 | tee "$log"
+fuzz=${PIPESTATUS[0]}
+targets=$(grep -c '^== ' "$log")
+
 PATH=$PWD/build:$PATH PYTHONPATH=$PWD/python build/venv/bin/python -m pytest "$@" 2>&1 | tee "$log"
 python=${PIPESTATUS[0]}
 summary=$(grep -E '(passed|failed|error)' "$log" | tail -n 1)
@@ -21,5 +25,6 @@ verdict() { [[ $1 == 0 ]] && echo ok || echo FAILED; }
 echo
 echo "Go            $(verdict "$go"): $packages packages"
 echo "Go, -race     $(verdict "$race")"
+echo "Fuzzing       $(verdict "$fuzz"): $targets targets"
 echo "Python        $(verdict "$python"): $summary"
-[[ $go == 0 && $race == 0 && $python == 0 ]]
+[[ $go == 0 && $race == 0 && $fuzz == 0 && $python == 0 ]]
