@@ -37,7 +37,7 @@ var signalRules = []Rule{
 		Code: "mps-mismatch", Severity: Fault, Needs: []Fact{Payloads},
 		When:        "a device may send packets larger than a port on its path accepts, or the kernel says that it cannot set a common size",
 		Unless:      "all MaxPayload on the path are equal; a lower value below a higher port limit; virtual hardware",
-		Explanation: "The port refuses such a packet as malformed, which is a fatal error: the first large write takes the link down.",
+		Explanation: "The end that is set smaller refuses a larger packet as malformed, which is a fatal error: the first large write takes the link down.",
 		Now:         "stop using the device.",
 		ForGood:     "boot with pci=pcie_bus_safe, which lowers the whole path to what every device can take; a firmware update may do it too.",
 		find: func(v *view) []Finding {
@@ -152,6 +152,13 @@ func (v *view) payloadLines() []Finding {
 			f.Component = v.linkOf(d, isPort(e)).component()
 			if up := v.device(p.Upstream); up != nil {
 				f.Also = append(f.Also, up.BDF.String())
+			}
+			if p.Change == kernlog.PayloadFailed {
+				f.Explanation = fmt.Sprintf("The path uses packets of %d bytes, and the device could not be set to that.", p.Size)
+			} else if p.Size < p.Above {
+				f.Explanation = fmt.Sprintf("The port above sends packets of up to %d bytes, and the device accepts %d.", p.Above, p.Size)
+			} else {
+				f.Explanation = fmt.Sprintf("The device sends packets of up to %d bytes, and the port above accepts %d.", p.Size, p.Above)
 			}
 		case kernlog.PayloadSet:
 			port, refused := v.refusedWrite(d, p.Size)

@@ -10,7 +10,7 @@ var slotRules = []Rule{
 		Code: "surprise-down", Severity: Fault, Needs: []Fact{KernelLog},
 		When:        "a link went down without a removal: a Surprise Down error, or link down with the card still present",
 		Unless:      "a removal came first (hotplug-removed); DPC took the link down (dpc-contained)",
-		Explanation: "The link was lost while it was in use, and nobody took the card out: power, contact, cable or the card itself.",
+		Explanation: "The link was lost, and no removal was announced before it: power, contact, cable or the card itself. A card that is pulled out without notice leaves the same lines.",
 		Now:         "stop the jobs on what is below, and power-cycle the machine or the slot; a warm reboot often does not bring such a card back.",
 		ForGood:     "check the card's power cables and its seat, then try it in another slot. Repeats on one slot: the slot or riser; with one card: the card.",
 		find:        func(v *view) []Finding { return v.downs() },
