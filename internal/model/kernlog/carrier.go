@@ -79,6 +79,9 @@ func uncarry(line string) carried {
 	c.syslog()
 	c.brackets()
 	if !c.carrier {
+		c.trace()
+	}
+	if !c.carrier {
 		c.prompt()
 	}
 	return c
@@ -434,6 +437,32 @@ func (c *carried) tag(program, rest string) {
 		c.program = program
 	}
 	c.took(trimPrefix(rest, " "))
+}
+
+// trace takes off "   irq/26-aerdrv-161   [003] d.h1.   100.000001: ", what
+// the kernel's trace file puts before an event: task and its number, CPU,
+// flags, seconds since boot. Older kernels have no flags.
+func (c *carried) trace() {
+	head := c.text[:min(len(c.text), 64)]
+	open := strings.Index(head, " [")
+	if open <= 0 {
+		return
+	}
+	task := strings.TrimRight(head[:open], " ")
+	rest := head[open+2:]
+	cpu := digitRun(rest)
+	number := len(task) - strings.LastIndexByte(task, '-') - 1
+	if number == len(task) || number == 0 || digitRun(task[len(task)-number:]) != number || cpu < 3 || !strings.HasPrefix(rest[cpu:], "] ") {
+		return
+	}
+	text := strings.TrimLeft(c.text[open+2+cpu+2:], " ")
+	if text != "" && !isDigit(text[0]) {
+		_, text = word(text)
+	}
+	if seconds, text, ok := cutSeconds(text); ok && strings.HasPrefix(text, ": ") {
+		c.stamp.mono, c.stamp.hasMono = seconds, true
+		c.took(text[2:])
+	}
 }
 
 // prompt takes off what a console or a paste left before a bracketed time.

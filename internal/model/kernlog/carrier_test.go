@@ -47,6 +47,9 @@ func TestCarriers(t *testing.T) {
 		{"mail", "> > [   52.477734] ", Timestamp{Mono: 52477734, HasMono: true}},
 		{"mail, tight", ">>[   52.477734] ", Timestamp{Mono: 52477734, HasMono: true}},
 		{"colours", "\x1b[32m[   52.477734] \x1b[0m\x1b[33m", Timestamp{Mono: 52477734, HasMono: true}},
+		{"trace", "           <...>-1234  [003] ....    52.477734: ", Timestamp{Mono: 52477734, HasMono: true}},
+		{"trace, thread", "   irq/26-aerdrv-161   [127] d.h1.    52.477734: ", Timestamp{Mono: 52477734, HasMono: true}},
+		{"trace, without flags", "          rs:-9-161   [003]    52.477734: ", Timestamp{Mono: 52477734, HasMono: true}},
 		{"prompt", "host:/# [   52.477734] ", Timestamp{Mono: 52477734, HasMono: true}},
 	} {
 		for _, end := range []string{"", "\r", "\x1b[0m", "\r\n"} {

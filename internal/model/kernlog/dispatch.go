@@ -15,7 +15,7 @@ func interesting(m, program string) bool {
 	}
 	switch m[0] {
 	case 'A':
-		return hasAny(m, "AER: ", "ACPI: PCI Root Bridge", "ACPI FADT declares", "AMD-Vi: ")
+		return hasAny(m, "AER: ", "AER recover: ", "ACPI: PCI Root Bridge", "ACPI FADT declares", "AMD-Vi: ")
 	case 'B':
 		return hasAny(m, "BERT: ", "Booting paravirtualized")
 	case 'C':

@@ -174,6 +174,7 @@ var lines = []struct {
 	{"kauditd_printk_skb: 29 callbacks suppressed", "", LinesLost{Scope: LostOther, Count: 29, By: "kauditd_printk_skb"}},
 	{"** 1234 printk messages dropped **", "", LinesLost{Scope: LostAny, Count: 1234, By: "printk"}},
 	{"pcieport 0000:00:01.3: AER: Over 1000 Correctable Errors reported, increasing the rate limit", "0000:00:01.3", LinesLost{Scope: LostAER, Total: 1000, By: "AER"}},
+	{"AER recover: Buffer overflow when recovering AER for 0000:05:00:0", "", LinesLost{Scope: LostAER, By: "AER"}},
 	{"AER: AER recover: Buffer overflow when recovering AER", "", LinesLost{Scope: LostAER, By: "AER"}},
 	{"pcieport 0000:00:01.3: AER: Exceeded max allowed (4) addition of PCIe devices for AER handling", "0000:00:01.3", LinesLost{Scope: LostAER, By: "AER"}},
 
