@@ -236,6 +236,7 @@ const (
 	VendorMellanox = 0x15b3
 	VendorBroadcom = 0x1000 // and LSI: PEX switches
 	VendorPLX      = 0x10b5
+	VendorAmazon   = 0x1d0f
 )
 
 // Of reports whether the device is known to be of the vendor.
@@ -320,7 +321,26 @@ func (d *Device) IsRDMA() bool {
 			return true
 		}
 	}
-	return false
+	for _, n := range rdmaNames {
+		if strings.Contains(d.Model.Name, n) {
+			return true
+		}
+	}
+	return d.Of(VendorAmazon) && d.Model.Known && d.Model.Code&^0xf == 0xefa0
+}
+
+// rdmaNames are marks of RDMA NICs in the names that lspci prints.
+var rdmaNames = []string{
+	"ConnectX", "BlueField", "Elastic Fabric Adapter", "(EFA)", "RDMA",
+	"BCM575", "BCM576", // NetXtreme-E from 57500 on
+	"E810", "E823", "E825", "E830", // Intel's, by RoCE v2
+}
+
+// IsSwitchEndpoint reports whether the device is the management endpoint or
+// the DMA engine of a switch: the link above it does not leave the chip.
+func (d *Device) IsSwitchEndpoint() bool {
+	return !d.IsBridge() && strings.Contains(d.Model.Name, "Switch") &&
+		strings.Contains(strings.ToLower(d.Model.Name), "management endpoint")
 }
 
 // IsNVMe reports whether the device is an NVMe controller.

@@ -1,6 +1,10 @@
 package machine
 
-import "ringlane/internal/model/pcie"
+import (
+	"strings"
+
+	"ringlane/internal/model/pcie"
+)
 
 // emulated are devices that exist only in virtual machines.
 var emulated = map[[2]uint16]string{
@@ -10,7 +14,16 @@ var emulated = map[[2]uint16]string{
 	{0x1414, 0x5353}: "Hyper-V", {0x1414, 0x00ba}: "Hyper-V", {0x1414, 0x008e}: "Hyper-V",
 	{0x15ad, 0x0405}: "VMware", {0x15ad, 0x07a0}: "VMware", {0x15ad, 0x0740}: "VMware", {0x15ad, 0x0790}: "VMware",
 	{0x15ad, 0x07b0}: "VMware", {0x5853, 0x0001}: "Xen", {0x80ee, 0xbeef}: "VirtualBox", {0x80ee, 0xcafe}: "VirtualBox",
-	{0x1d0f, 0x8061}: "Amazon EC2", {0x1d0f, 0xec20}: "Amazon EC2",
+	{0x1d0f, 0x1111}: "Amazon EC2", {0x1d0f, 0x8061}: "Amazon EC2", {0x1d0f, 0xec20}: "Amazon EC2",
+	{0x1ae0, 0x0042}: "Google Compute Engine",
+}
+
+// emulatedNames are marks of such devices in the names that lspci prints, which
+// without -nn are all there is. The first that fits counts.
+var emulatedNames = []struct{ mark, by string }{
+	{"QEMU", "QEMU"}, {"Bochs", "QEMU"}, {"Red Hat, Inc", "virtio"}, {"Virtio", "virtio"},
+	{"Hyper-V", "Hyper-V"}, {"VMware", "VMware"}, {"VirtualBox", "VirtualBox"}, {"InnoTek", "VirtualBox"}, {"XenSource", "Xen"},
+	{"NVMe EBS Controller", "Amazon EC2"}, {"Elastic Network Adapter (ENA)", "Amazon EC2"}, {"[gVNIC]", "Google Compute Engine"},
 }
 
 const (
@@ -19,20 +32,29 @@ const (
 )
 
 // Emulated names the hypervisor that made the device up, "" for hardware, as
-// far as its identifiers tell: a root port of QEMU, a virtio device. Its link
-// registers prove nothing.
+// far as its identifiers and names tell: a root port of QEMU, a virtio device.
+// Its link registers prove nothing.
 func (d *Device) Emulated() string {
-	if !d.Vendor.Known || !d.Model.Known {
-		return ""
-	}
-	if d.Vendor.Code == redHat {
-		return "virtio"
+	if d.Vendor.Known && d.Model.Known {
+		if by := emulated[[2]uint16{d.Vendor.Code, d.Model.Code}]; by != "" {
+			return by
+		}
+		if d.Vendor.Code == redHat {
+			return "virtio"
+		}
 	}
 	// QEMU's copies of real chips carry its subsystem identifier.
 	if d.SubsystemVendor.Code == redHat && d.SubsystemModel.Code == qemuChipset {
 		return "QEMU"
 	}
-	return emulated[[2]uint16{d.Vendor.Code, d.Model.Code}]
+	for _, name := range [...]string{d.Vendor.Name + " " + d.Model.Name, d.SubsystemVendor.Name + " " + d.SubsystemModel.Name} {
+		for _, e := range emulatedNames {
+			if strings.Contains(name, e.mark) {
+				return e.by
+			}
+		}
+	}
+	return ""
 }
 
 // EmulatedLink reports whether the device, or the port above it, is emulated.

@@ -192,3 +192,70 @@ func TestMatrixCell(t *testing.T) {
 		t.Error("Cell is wrong")
 	}
 }
+
+// Without -nn lspci prints names only, and some of them in more than one way.
+func TestEmulatedByName(t *testing.T) {
+	for _, c := range []struct {
+		d    Device
+		want string
+	}{
+		{Device{Vendor: ID{Name: "Red Hat, Inc.", Code: redHat, Known: true}, Model: ID{Name: "QEMU PCIe Root port"}}, "QEMU"},
+		{Device{Vendor: ID{Name: "Red Hat, Inc.", Code: redHat, Known: true}, Model: ID{Name: "Virtio network device"}}, "virtio"},
+		{Device{Vendor: known(redHat), Model: known(0x1041)}, "virtio"},
+		{Device{Model: ID{Name: "Bochs Graphics Adapter"}}, "QEMU"},
+		{Device{Vendor: ID{Name: "Intel Corporation"}, SubsystemVendor: ID{Name: "Red Hat, Inc."}, SubsystemModel: ID{Name: "QEMU Virtual Machine"}}, "QEMU"},
+		{Device{Vendor: ID{Name: "Microsoft Corporation"}, Model: ID{Name: "Hyper-V virtual VGA"}}, "Hyper-V"},
+		{Device{Vendor: ID{Name: "VMware"}, Model: ID{Name: "PCI Express Root Port"}}, "VMware"},
+		{Device{Vendor: ID{Name: "InnoTek Systemberatung GmbH"}, Model: ID{Name: "VirtualBox Graphics Adapter"}}, "VirtualBox"},
+		{Device{Vendor: ID{Name: "XenSource, Inc."}, Model: ID{Name: "Xen Platform Device"}}, "Xen"},
+		{Device{Vendor: ID{Name: "Amazon.com, Inc.", Code: VendorAmazon, Known: true}, Model: known(0x1111)}, "Amazon EC2"},
+		{Device{Vendor: ID{Name: "Amazon.com, Inc."}, Model: ID{Name: "NVMe EBS Controller"}}, "Amazon EC2"},
+		{Device{Vendor: ID{Name: "Google, Inc."}, Model: ID{Name: "Compute Engine Virtual Ethernet [gVNIC]"}}, "Google Compute Engine"},
+		{Device{Vendor: ID{Name: "NVIDIA Corporation", Code: VendorNVIDIA, Known: true}, Model: ID{Name: "AD102GL [L40S]"}}, ""},
+		{Device{Vendor: ID{Name: "Microsoft Corporation"}, Model: known(0xb111)}, ""},
+		{Device{Vendor: ID{Name: "Intel Corporation"}, Model: ID{Name: "82443BX/ZX/DX Host bridge"}}, ""},
+	} {
+		if got := c.d.Emulated(); got != c.want {
+			t.Errorf("%s: emulated by %q, want %q", c.d.Name(), got, c.want)
+		}
+	}
+}
+
+func TestRDMAByName(t *testing.T) {
+	for _, c := range []struct {
+		vendor ID
+		model  ID
+		class  uint32
+		want   bool
+	}{
+		{ID{Name: "Broadcom Inc. and subsidiaries"}, ID{Name: "BCM57508 NetXtreme-E 10Gb/25Gb/40Gb/50Gb/100Gb/200Gb Ethernet"}, 0x020000, true},
+		{ID{Name: "Broadcom Inc. and subsidiaries"}, ID{Name: "BCM57608 25Gb/50Gb/100Gb/200Gb/400Gb Ethernet"}, 0x020000, true},
+		{ID{Name: "Broadcom Inc. and subsidiaries"}, ID{Name: "NetXtreme BCM5720 Gigabit Ethernet PCIe"}, 0x020000, false},
+		{ID{Name: "Intel Corporation"}, ID{Name: "Ethernet Controller E810-C for QSFP"}, 0x020000, true},
+		{ID{Name: "Intel Corporation"}, ID{Name: "I350 Gigabit Network Connection"}, 0x020000, false},
+		{ID{}, ID{Name: "MT2910 Family [ConnectX-7]"}, 0x020000, true},
+		{ID{}, ID{Name: "MT43244 BlueField-3 integrated ConnectX-7 network controller"}, 0x020000, true},
+		{ID{}, ID{Name: "MT43244 BlueField-3 SoC Management Interface"}, 0x080100, false},
+		{ID{Name: "Amazon.com, Inc."}, ID{Name: "Elastic Fabric Adapter (EFA)"}, 0x020000, true},
+		{known(VendorAmazon), known(0xefa2), 0x020000, true},
+		{known(VendorAmazon), known(0xec20), 0x020000, false},
+	} {
+		d := Device{Vendor: c.vendor, Model: c.model, Class: Class{Code: c.class, Known: true}}
+		if got := d.IsRDMA(); got != c.want {
+			t.Errorf("%s %04x: RDMA %v, want %v", d.Name(), d.Model.Code, got, c.want)
+		}
+	}
+}
+
+func TestSwitchEndpoint(t *testing.T) {
+	for name, want := range map[string]bool{
+		"PEX890xx PCIe Gen 5 Switch Management Endpoint": true,
+		"PCIe Switch management endpoint":                true,
+		"PEX890xx PCIe Gen 5 Switch":                     false,
+		"MegaRAID 12GSAS/PCIe Secure SAS39xx":            false,
+	} {
+		if d := (Device{Model: ID{Name: name}}); d.IsSwitchEndpoint() != want {
+			t.Errorf("%s: %v, want %v", name, !want, want)
+		}
+	}
+}
