@@ -241,7 +241,16 @@ func (b *builder) collectGPUs() {
 // attachTops puts every top below its host bridge and NUMA node.
 func (b *builder) attachTops() {
 	bridgeNUMA := map[string]int{}
-	var nodes []int
+	var nodes []int // all that any device is on: one alone needs no telling
+	for _, d := range b.m.Devices {
+		if d.NUMA == nil || *d.NUMA < 0 {
+			continue
+		}
+		nodes = append(nodes, *d.NUMA)
+		if d.IsHostBridge() {
+			bridgeNUMA[fmt.Sprintf("%04x:%02x", d.BDF.Domain, d.BDF.Bus)] = *d.NUMA
+		}
+	}
 	numa := func(t *Node) int {
 		node := b.numaBelow(t)
 		if node != unknownNUMA {

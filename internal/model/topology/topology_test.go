@@ -331,3 +331,35 @@ func TestNoTree(t *testing.T) {
 		}
 	}
 }
+
+// A host bridge on another node shows that there is more than one, and tells
+// the node of what is on its root bus.
+func TestUnknownNode(t *testing.T) {
+	for _, c := range []struct {
+		name, bridge string
+		want         string // "" for unknown
+	}{
+		{"no other node", "", "0"},
+		{"another node", "0000:c0:00.0", ""},
+		{"the GPU's root bus", "0000:80:00.0", "1"},
+	} {
+		m, err := topologytest.Parse("machine\nnuma 0 listed=no\n  root 0000:00:01.0 16x16\n    gpu 0000:01:00.0 16x16\n" +
+			"numa\n  root 0000:80:01.0 16x16\n    gpu 0000:81:00.0 16x16\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.bridge != "" {
+			one := 1
+			d := m.Add(pcie.MustParseBDF(c.bridge))
+			d.NUMA, d.Class = &one, machine.Class{Code: 0x060000, Known: true}
+		}
+		g := topology.New(m)
+		got := ""
+		if n := gpu(t, g, "0000:81:00.0").Node; n != nil {
+			got = fmt.Sprint(*n)
+		}
+		if got != c.want {
+			t.Errorf("%s: node %q, want %q", c.name, got, c.want)
+		}
+	}
+}
