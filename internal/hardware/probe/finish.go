@@ -264,8 +264,10 @@ func (b *builder) rootBuses() {
 	}
 }
 
-// virtualFunctions names the physical function of each VF that the SR-IOV
-// capability places.
+// virtualFunctions names the physical function of each VF: the one whose
+// SR-IOV capability places it or, where no capability was readable, the one
+// that its name and address tell. The BARs of a VF are regions of its physical
+// function: that it has none of its own is no failure.
 func (b *builder) virtualFunctions() {
 	for _, d := range b.m.Devices {
 		s := d.Registers.SRIOV
@@ -279,6 +281,35 @@ func (b *builder) virtualFunctions() {
 			}
 		}
 	}
+	for i, d := range b.m.Devices {
+		named := strings.Contains(d.Model.Name, "Virtual Function")
+		if named && d.PhysicalFunction == nil {
+			d.PhysicalFunction = b.physicalFunction(i)
+		}
+		if named || d.PhysicalFunction != nil {
+			d.Resources = slices.DeleteFunc(d.Resources, func(r machine.Resource) bool {
+				return r.Kind == machine.BAR && r.State == machine.Unassigned
+			})
+		}
+	}
+}
+
+// physicalFunction is the nearest function before a VF that may be its own:
+// of the same maker, class and bus, and no VF itself.
+func (b *builder) physicalFunction(vf int) *pcie.BDF {
+	d := b.m.Devices[vf]
+	for i := vf - 1; i >= 0; i-- {
+		p := b.m.Devices[i]
+		if p.BDF.Domain != d.BDF.Domain || p.BDF.Bus != d.BDF.Bus {
+			break
+		}
+		if p.Vendor == d.Vendor && p.Class.Code == d.Class.Code && p.PhysicalFunction == nil &&
+			!strings.Contains(p.Model.Name, "Virtual Function") {
+			at := p.BDF
+			return &at
+		}
+	}
+	return nil
 }
 
 // virtualHints looks for what only a virtual machine has.

@@ -351,3 +351,24 @@ func TestParents(t *testing.T) {
 		t.Errorf("parents:\n%s", differences(want, got))
 	}
 }
+
+// Without SR-IOV capability only the name tells a virtual function.
+func TestVirtualFunctionByName(t *testing.T) {
+	const bar = "\tRegion 0: Memory at <unassigned> (64-bit, prefetchable)\n"
+	m := read("05:00.0 Ethernet controller: Intel Corporation Ethernet Controller E810-C for QSFP\n" + bar +
+		"\n05:01.0 Ethernet controller: Intel Corporation Ethernet Adaptive Virtual Function\n" + bar +
+		"\n06:00.0 Ethernet controller: Intel Corporation Ethernet Adaptive Virtual Function\n" + bar)
+	for _, c := range []struct {
+		at, physical string
+		bars         int
+	}{{"05:00.0", "", 1}, {"05:01.0", "0000:05:00.0", 0}, {"06:00.0", "", 0}} {
+		d := m.Device(pcie.MustParseBDF(c.at))
+		physical := ""
+		if d.PhysicalFunction != nil {
+			physical = d.PhysicalFunction.String()
+		}
+		if physical != c.physical || len(d.Resources) != c.bars {
+			t.Errorf("%s: physical function %q, %d BARs; want %q, %d", c.at, physical, len(d.Resources), c.physical, c.bars)
+		}
+	}
+}

@@ -181,6 +181,9 @@ func (l *ncclLog) transport(t string) {
 
 func (l *ncclLog) warn(t string) {
 	n := l.nccl()
+	if strings.Contains(t, `Missing "iommu=pt"`) {
+		fill(&n.NoPassthrough, t)
+	}
 	if l.warnings == nil {
 		l.warnings = map[string]int{}
 	}

@@ -107,3 +107,13 @@ func TestNCCLLog(t *testing.T) {
 		t.Errorf("two hosts: %d GPUs", len(two.GPUs()))
 	}
 }
+
+func TestNoPassthrough(t *testing.T) {
+	m := read("box:7:9 [0] init.cc:1 NCCL WARN Missing \"iommu=pt\" from kernel command line\nbox:7:9 [0] NCCL WARN something else\n")
+	if m.NCCL == nil || m.NCCL.NoPassthrough != `Missing "iommu=pt" from kernel command line` {
+		t.Errorf("NCCL %s", asJSON(m.NCCL))
+	}
+	if m = read("box:7:9 [0] NCCL WARN something else\n"); m.NCCL.NoPassthrough != "" {
+		t.Errorf("passthrough is missed in %q", m.NCCL.NoPassthrough)
+	}
+}

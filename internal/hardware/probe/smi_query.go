@@ -36,6 +36,10 @@ func (q *smiQuery) line(no int, s string) bool {
 			return true
 		}
 	}
+	if rest, ok := strings.CutPrefix(t, noHandle); ok {
+		q.noHandle(rest)
+		return true
+	}
 	if !q.on {
 		return false
 	}
@@ -62,6 +66,36 @@ func (q *smiQuery) line(no int, s string) bool {
 	key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 	q.fact(key, value)
 	return true
+}
+
+const noHandle = "Unable to determine the device handle for "
+
+// noHandle reads "GPU 0000:65:00.0: Unknown Error", all that nvidia-smi prints
+// where a GPU does not answer. "GPU0: " and the like stand in front in newer
+// versions. Other reasons, such as a lack of permission, say nothing of the GPU.
+func (q *smiQuery) noHandle(s string) {
+	i := strings.Index(s, ": ")
+	for i >= 0 {
+		head, reason := s[:i], s[i+2:]
+		at, err := pcie.ParseBDF(strings.TrimLeft(strings.TrimPrefix(strings.ToUpper(head), "GPU"), " "))
+		if err == nil && strings.Contains(head, ".") {
+			q.b.saw(machine.KindQuery)
+			if strings.HasPrefix(reason, "Unknown Error") || strings.Contains(reason, "GPU is lost") {
+				q.lost(at, reason)
+			}
+			return
+		}
+		s = reason
+		i = strings.Index(s, ": ")
+	}
+}
+
+func (q *smiQuery) lost(at pcie.BDF, reason string) {
+	d := q.b.device(at, machine.KindQuery)
+	made(&d.GPU).Broken = reason
+	if !d.Vendor.Known {
+		q.b.setVendor(d, 0, machine.VendorNVIDIA, fromText)
+	}
 }
 
 func (q *smiQuery) under(name string) bool {

@@ -138,3 +138,29 @@ func TestQueryThenLspci(t *testing.T) {
 		t.Errorf("device %s, %d log entries", asJSON(d), len(m.Log))
 	}
 }
+
+// Where a GPU does not answer, one line is all that nvidia-smi prints.
+func TestNoHandle(t *testing.T) {
+	for _, c := range []struct{ line, broken string }{
+		{"Unable to determine the device handle for GPU 0000:41:00.0: Unknown Error", "Unknown Error"},
+		{"Unable to determine the device handle for GPU0000:41:00.0: Unknown Error", "Unknown Error"},
+		{"Unable to determine the device handle for gpu 0000:41:00.0: Unknown Error", "Unknown Error"},
+		{"Unable to determine the device handle for GPU3: 0000:41:00.0: GPU is lost.  Reboot the system to recover this GPU", "GPU is lost.  Reboot the system to recover this GPU"},
+		{"Unable to determine the device handle for GPU 0000:41:00.0: Insufficient Permissions", ""},
+	} {
+		m := read(c.line + "\n")
+		if !m.Saw(machine.KindQuery) || len(m.Problems) != 0 {
+			t.Errorf("%s: not recognised: %v", c.line, m.Problems)
+		}
+		broken := ""
+		if d := m.Device(pcie.MustParseBDF("0000:41:00.0")); d != nil && d.IsGPU() {
+			broken = d.GPU.Broken
+		}
+		if broken != c.broken {
+			t.Errorf("%s: broken %q, want %q", c.line, broken, c.broken)
+		}
+	}
+	if m := read("Unable to determine the device handle for GPU: Not Found\n"); len(m.Devices) != 0 || m.Saw(machine.KindQuery) {
+		t.Error("a line without address is taken")
+	}
+}

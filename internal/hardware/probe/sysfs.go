@@ -186,6 +186,7 @@ func (b *builder) sysDevice(at pcie.BDF, dir string) {
 		d.PowerState = s
 	}
 	b.sysLinks(d, dir)
+	b.sysBuses(d, get)
 	b.sysLink(d, get)
 	if s, ok := get("resource"); ok {
 		b.sysResources(d, s)
@@ -258,6 +259,27 @@ func (b *builder) sysParent(d *machine.Device, target string) {
 	}
 }
 
+// sysBuses reads the bus numbers of a bridge, which the kernel prints beside
+// config. In a copy without links they alone tell what is below it.
+func (b *builder) sysBuses(d *machine.Device, get func(string) (string, bool)) {
+	number := func(name string) (uint8, bool) {
+		s, _ := get(name)
+		v, err := strconv.ParseUint(s, 10, 8)
+		return uint8(v), err == nil
+	}
+	secondary, ok := number("secondary_bus_number")
+	subordinate, ok2 := number("subordinate_bus_number")
+	if !ok || !ok2 || d.Registers.Bridge != nil && b.by(d).bridge != fromLog {
+		return
+	}
+	b.by(d).bridge = fromRegisters
+	d.Registers.Bridge = &pcie.Bridge{Primary: d.BDF.Bus, Secondary: secondary, Subordinate: subordinate}
+}
+
+// allOnesWidth is the width that the kernel reads from a link status register
+// of all ones: no device answered.
+const allOnesWidth = 63
+
 // sysLink reads current_link_* and max_link_*. The kernel prints 255 and
 // "Unknown" where it cannot tell.
 func (b *builder) sysLink(d *machine.Device, get func(string) (string, bool)) {
@@ -273,6 +295,10 @@ func (b *builder) sysLink(d *machine.Device, get func(string) (string, bool)) {
 		return l
 	}
 	l := machine.KernelLink{Current: link("current_link"), Max: link("max_link")}
+	if l.Current.Width == allOnesWidth {
+		d.Lost = true
+		return
+	}
 	if l != (machine.KernelLink{}) {
 		d.Link = &l
 	}

@@ -181,3 +181,37 @@ func TestLive(t *testing.T) {
 	}
 	t.Logf("%d devices, problems %v", len(m.Devices), m.Problems)
 }
+
+// A copy that followed the links has directories for them, and often no
+// configuration space: bus numbers tell what is below what.
+func TestSysfsCopied(t *testing.T) {
+	s := sysTree{t, t.TempDir()}
+	const devices = "sys/bus/pci/devices/"
+	for name, text := range map[string]string{
+		"0000:40:01.0/vendor": "0x8086\n", "0000:40:01.0/class": "0x060400\n",
+		"0000:40:01.0/secondary_bus_number": "65\n", "0000:40:01.0/subordinate_bus_number": "66\n",
+		"0000:41:00.0/vendor": "0x10de\n", "0000:41:00.0/class": "0x030200\n",
+		"0000:41:00.0/current_link_speed": "Unknown\n", "0000:41:00.0/current_link_width": "63\n", "0000:41:00.0/max_link_width": "255\n",
+		"0000:42:00.0/vendor": "0x10de\n", "0000:42:00.0/class": "0x030200\n",
+		"0000:42:00.0/current_link_speed": "Unknown\n", "0000:42:00.0/current_link_width": "255\n",
+	} {
+		s.write(devices+name, text)
+	}
+	m, err := Live(s.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, dead, mute := m.Device(pcie.MustParseBDF("40:01.0")), m.Device(pcie.MustParseBDF("41:00.0")), m.Device(pcie.MustParseBDF("42:00.0"))
+	if want := (pcie.Bridge{Primary: 0x40, Secondary: 0x41, Subordinate: 0x42}); port.Registers.Bridge == nil || *port.Registers.Bridge != want {
+		t.Errorf("bus numbers %+v", port.Registers.Bridge)
+	}
+	if dead.Parent == nil || *dead.Parent != port.BDF || !dead.ParentKnown {
+		t.Errorf("parent %v", dead.Parent)
+	}
+	if _, ok := dead.Current(); ok || !dead.Unreachable() {
+		t.Error("a width of 63 is a width")
+	}
+	if mute.Unreachable() {
+		t.Error("a link that the kernel does not know is a dead device")
+	}
+}

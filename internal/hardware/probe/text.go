@@ -107,7 +107,7 @@ func (t *text) route(s string) bool {
 	if strings.HasPrefix(s, "Slot:") {
 		return t.begin(t.lspci.line, s)
 	}
-	if strings.HasPrefix(s, "GPU ") {
+	if strings.HasPrefix(s, "GPU ") || strings.HasPrefix(s, noHandle) {
 		return t.begin(t.query.line, s)
 	}
 	if rest, ok := t.unprefix(s); ok {

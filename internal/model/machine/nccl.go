@@ -19,6 +19,9 @@ type NCCL struct {
 	// P2PDisabled is set where the log says that peer access is off, by the
 	// environment or by a check.
 	P2PDisabled string `json:"p2p_disabled,omitempty"`
+	// NoPassthrough is the line by which the log says that the kernel was
+	// booted without iommu=pt.
+	NoPassthrough string `json:"no_passthrough,omitempty"`
 }
 
 // NCCLCPU is a cpu element: a NUMA node.
