@@ -16,7 +16,7 @@ var aerRules = []Rule{
 		Unless:      "the same status word repeated after a failed recovery",
 		Explanation: "Every corrected error is a packet sent again. At this rate the link loses bandwidth, and such links tend to go down.",
 		Now:         "keep the node, but plan to drain it; watch the counters (/sys/bus/pci/devices/BDF/aer_dev_correctable).",
-		ForGood:     "reseat the card and its riser or cable; if only one end reports receiver errors, suspect what transmits to it. With ASPM on, switch it off first.",
+		ForGood:     stormForGood,
 		Follows:     []Code{"fabric-congestion", "aspm-suspect"},
 		find:        func(v *view) []Finding { return v.correctedFindings(true) },
 	},
@@ -36,7 +36,9 @@ var aerRules = []Rule{
 		Now:         "stop the jobs on the device and look whether its driver recovered; if not, reset it or reboot.",
 		ForGood:     "the named bit tells where to look: a completion timeout at the device that did not answer, an unsupported request at who asked, a poisoned packet at its sender's memory.",
 		Follows:     []Code{"hotplug-removed", "dpc-contained", "bar-unassigned", "bus-range-conflict"},
-		find:        func(v *view) []Finding { return v.uncorrectedFindings(kernlog.NonFatal, recordError) },
+		find: func(v *view) []Finding {
+			return v.withCounters(v.uncorrectedFindings(kernlog.NonFatal, recordError), kernlog.NonFatal)
+		},
 	},
 	{
 		Code: "aer-fatal", Severity: Fault, Needs: []Fact{KernelLog},
@@ -46,7 +48,9 @@ var aerRules = []Rule{
 		Now:         "drain the node; the jobs on what is below have failed.",
 		ForGood:     "a link-level bit (DLP, FCP, RxOF) means reseat or replace the card, riser or cable; a malformed packet means MaxPayload settings or a broken device.",
 		Follows:     []Code{"hotplug-removed", "dpc-contained", "mps-mismatch"},
-		find:        func(v *view) []Finding { return v.uncorrectedFindings(kernlog.Fatal, recordError) },
+		find: func(v *view) []Finding {
+			return v.withCounters(v.uncorrectedFindings(kernlog.Fatal, recordError), kernlog.Fatal)
+		},
 	},
 	{
 		Code: "software-access", Severity: Warning, Needs: []Fact{KernelLog, BARs},
@@ -67,6 +71,8 @@ var aerRules = []Rule{
 		find:        func(v *view) []Finding { return v.latched() },
 	},
 }
+
+const stormForGood = "reseat the card and its riser or cable; if only one end reports receiver errors, suspect what transmits to it. With ASPM on, switch it off first."
 
 // correctedVerdict is what the corrected errors of a link come to.
 type correctedVerdict struct {
@@ -221,7 +227,25 @@ func (v *view) correctedFindings(storm bool) []Finding {
 		case v.isASPMSuspect(g):
 			f.CausedBy = &Reference{"aspm-suspect", g.link.component()}
 		}
+		if gone := v.lostAfter(g.link, storm); len(gone) > 0 {
+			f.Remedy = remedyNow + "drain the node: these errors ended in the loss of " + few(gone) + " (device-lost)." + remedyForGood + stormForGood
+		}
 		out = append(out, f)
+	}
+	return out
+}
+
+// lostAfter names the devices whose loss follows from a storm on the link: the
+// advice is theirs then.
+func (v *view) lostAfter(l *link, storm bool) []string {
+	var out []string
+	if !storm {
+		return nil
+	}
+	for _, f := range v.lost() {
+		if f.CausedBy != nil && *f.CausedBy == (Reference{"aer-corrected-storm", l.component()}) {
+			out = append(out, f.Component)
+		}
 	}
 	return out
 }
@@ -354,6 +378,11 @@ func (v *view) latched() []Finding {
 func (v *view) loggedErrors(l *link) bool {
 	g := v.groupOf(l)
 	n, _ := l.counter()
+	for _, d := range l.allEnds() {
+		if d.Counters != nil {
+			n += d.Counters.TotalNonFatal + d.Counters.TotalFatal
+		}
+	}
 	return len(g.corrected)+len(g.uncorrected) > 0 || n > 0
 }
 

@@ -220,7 +220,8 @@ type tick struct {
 
 // ticks counts the corrected errors of the link by the rules of counting: what
 // both ends print within a second is one error, Multiple is at least two, the
-// same status word after a failed recovery is none. Parts of a log often
+// same status word after a failed recovery is none, and functions of one card
+// that print the same at once print one error. Parts of a log often
 // repeat one another, so the fullest one counts.
 func (v *view) ticks(g *errorGroup) []tick {
 	type open struct {
@@ -231,6 +232,7 @@ func (v *view) ticks(g *errorGroup) []tick {
 	waiting := map[int]*open{}            // the last record of one end only
 	messages := map[[2]int]int{}          // part and message: index of its tick
 	words := map[*machine.Device]uint32{} // the last status word
+	previous := map[int]errorRecord{}     // the last record
 	for _, r := range g.corrected {
 		part := r.entry.Part
 		weight := 1
@@ -242,6 +244,11 @@ func (v *view) ticks(g *errorGroup) []tick {
 		}
 		if r.event.Details {
 			words[r.device] = r.event.Status
+		}
+		last, seen := previous[part]
+		previous[part] = r
+		if seen && sameError(last, r) {
+			continue
 		}
 		end := r.device == g.link.up
 		if key := [2]int{part, r.event.Message}; r.event.Message != 0 {
@@ -279,6 +286,16 @@ func (v *view) ticks(g *errorGroup) []tick {
 	slices.SortStableFunc(out, func(a, b tick) int { return a.at.Line - b.at.Line })
 	return out
 }
+
+// sameError reports whether two functions of one card print one error: those
+// of the link show in the registers of each.
+func sameError(a, b errorRecord) bool {
+	return a.device != b.device && a.device.BDF.SameDevice(b.device.BDF) && a.device.BDF.Function != b.device.BDF.Function &&
+		a.event.Details && b.event.Details && a.event.Status == b.event.Status && near(a.entry, b.entry, 0, oneError)
+}
+
+// oneError is how long the kernel takes to print an error of each function.
+const oneError = 10 * kernlog.Second / 1000
 
 func total(ticks []tick) int {
 	n := 0

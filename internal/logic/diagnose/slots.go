@@ -282,7 +282,7 @@ func (v *view) removals() []Finding { return v.slotFindings(removed, inserted) }
 // downs are links lost in use: by the slot's own lines, and by Surprise Down
 // errors that no removal explains.
 func (v *view) downs() []Finding {
-	out := v.slotFindings(wentDown)
+	out := append(v.slotFindings(wentDown), v.countedDowns()...)
 	for _, g := range v.records {
 		var entries []*kernlog.Entry
 		for _, r := range g.uncorrected {
