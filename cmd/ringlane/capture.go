@@ -130,9 +130,12 @@ func liveMachine() (*machine.Machine, []machine.LogText, error) {
 		wait.Go(func() {
 			for _, argv := range ways {
 				text, err := runCommand(argv[0], argv[1:]...)
-				if err == nil && strings.TrimSpace(text) != "" {
+				if err == nil && !empty(text) {
 					texts[i], failed[i] = text, nil
 					return
+				}
+				if err == nil {
+					err = fmt.Errorf("%s has nothing to say", argv[0])
 				}
 				failed[i] = errors.Join(failed[i], err)
 			}
@@ -178,6 +181,17 @@ func liveMachine() (*machine.Machine, []machine.LogText, error) {
 	return m, log, nil
 }
 
+// empty reports whether a program said nothing but remarks, such as
+// journalctl's "-- No entries --".
+func empty(text string) bool {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "-- ") {
+			return false
+		}
+	}
+	return true
+}
+
 // rename puts names for people in the place of temporary files.
 func rename(m *machine.Machine, names map[string]string) {
 	put := func(at *string) {
@@ -218,6 +232,10 @@ func runCommand(name string, args ...string) (string, error) {
 	select {
 	case r := <-done:
 		if r.err != nil {
+			var exit *exec.ExitError
+			if errors.As(r.err, &exit) && len(exit.Stderr) > 0 {
+				r.err = errors.New(strings.TrimSpace(string(exit.Stderr)))
+			}
 			return "", fmt.Errorf("run %s: %w", name, r.err)
 		}
 		return string(r.out), nil

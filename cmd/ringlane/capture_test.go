@@ -125,3 +125,13 @@ func TestCaptureLeavesNothing(t *testing.T) {
 		t.Errorf("left behind: %v %v", entries, err)
 	}
 }
+
+func TestRemarksAreNoText(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": true, "\n\n": true, "-- No entries --\n": true, "-- Logs begin at … --\n[    0.000000] Linux version 6.8.0\n": false,
+	} {
+		if empty(text) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
+	}
+}
