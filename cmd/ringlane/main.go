@@ -54,13 +54,16 @@ func usagef(format string, args ...any) error { return usageError{fmt.Sprintf(fo
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ringlane",
-		Short: "Data-parallel training on PCIe machines: launch it, measure it",
-		Long: `Ringlane trains one model on several GPUs of a PCIe machine: it starts the
-ranks, carries their AllReduce and its family, and measures what that costs.
+		Short: "Data-parallel training on PCIe machines: launch it, measure it, mend the machine",
+		Long: `Ringlane trains one model on several processes of a PCIe machine: it starts the
+ranks, carries their AllReduce and its family, and measures what that costs. And it
+draws the machine underneath, and says what is wrong with it.
 
 Exit status of every command: 0 success, 1 failure, 2 a wrong command line;
-"ringlane run" ends with the exit status of the job.`,
+"ringlane run" ends with the exit status of the job, "ringlane doctor" with 1 for a
+warning and 2 for a fault.`,
 		Example: `  ringlane run -n 4 -- python train.py
+  ringlane doctor
   ringlane help run`,
 		Args:          refuseUnknown,
 		RunE:          func(root *cobra.Command, _ []string) error { return root.Help() },
