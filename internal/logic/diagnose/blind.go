@@ -219,11 +219,13 @@ func (v *view) notMeasured() []Finding {
 		}
 		missing[fact.How] = append(missing[fact.How], *fact)
 	}
+	var lacks []string
 	for _, how := range ways {
 		var names, codes []string
 		for _, fact := range missing[how] {
 			names = append(names, fact.Name)
 		}
+		lacks = append(lacks, names...)
 		for _, r := range v.rules {
 			if slices.ContainsFunc(r.Needs, func(n Fact) bool { return slices.Contains(names, n.Name) }) {
 				codes = append(codes, string(r.Code))
@@ -232,7 +234,7 @@ func (v *view) notMeasured() []Finding {
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%s: not in the input (%s shows it); no verdict on %s",
 			strings.Join(names, ", "), how, strings.Join(codes, ", ")))
 	}
-	var resting []string
+	var resting, half []string
 	for _, l := range v.links {
 		r := v.judge(l)
 		switch r.kind {
@@ -240,9 +242,10 @@ func (v *view) notMeasured() []Finding {
 			resting = append(resting, l.component())
 		case unjudged:
 			f.Evidence = append(f.Evidence, fmt.Sprintf("%s: runs at %s of %s, and what the port above can do is not in the input", l.component(), r.current, r.possible))
-			f.Also = append(f.Also, l.component())
+			half = append(half, l.component())
 		}
 	}
+	f.Also = append(f.Also, half...)
 	if len(resting) > 0 {
 		f.Evidence = append(f.Evidence, "links seen at rest only, unknown under load: "+few(resting))
 		f.Also = append(f.Also, resting...)
@@ -250,5 +253,18 @@ func (v *view) notMeasured() []Finding {
 	if len(f.Evidence) == 0 {
 		return nil
 	}
+	for _, part := range []struct {
+		what  string
+		names string
+	}{
+		{"Not in the input: ", strings.Join(lacks, ", ")},
+		{"One end not in the input: ", few(half)},
+		{"Seen at rest only: ", few(resting)},
+	} {
+		if part.names != "" {
+			f.Explanation += part.what + part.names + ". "
+		}
+	}
+	f.Explanation = strings.TrimSpace(f.Explanation)
 	return []Finding{f}
 }

@@ -73,7 +73,7 @@ const (
 
 // judge looks at a link's registers.
 func (v *view) judge(l *link) verdict {
-	if l.down == nil || l.isInside() || v.isVirtual(l) || isTunnel(l.up) || isTunnel(l.down) || l.down.Unreachable() || l.up != nil && l.up.Unreachable() {
+	if l.down == nil || l.isInside() || l.isManagement() || v.isVirtual(l) || isTunnel(l.up) || isTunnel(l.down) || l.down.Unreachable() || l.up != nil && l.up.Unreachable() {
 		return verdict{}
 	}
 	current, ok := l.current()
@@ -180,6 +180,17 @@ func (l *link) target() pcie.Speed {
 func (l *link) isSoldered() bool {
 	x := l.up.Registers.Express
 	return x != nil && x.Port.Downward() && !x.SlotImplemented
+}
+
+// isManagement reports whether the lower end is a switch's own endpoint, by
+// which it is managed: the link runs inside the chip.
+func (l *link) isManagement() bool {
+	if l.up == nil || l.down == nil || l.down.IsBridge() || matters(l.down) {
+		return false
+	}
+	x := l.up.Registers.Express
+	return x != nil && x.Port == pcie.DownstreamPort && !x.SlotImplemented &&
+		l.up.Vendor.Known && l.down.Vendor.Known && l.up.Vendor.Code == l.down.Vendor.Code
 }
 
 // gpuAt returns the GPU whose link to the machine l is, nil if none: GPUs of

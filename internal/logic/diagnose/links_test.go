@@ -100,6 +100,21 @@ var linkCases = []ruleCase{
 			runs(m, gen3x16, nicPort, nic)
 			express(m, nic).LnkCap.Link = gen3x16
 		}},
+	{code: "link-narrow-slot", name: "a switch's own endpoint",
+		change: func(m *machine.Machine) {
+			apart(m)
+			b := pcie.MustParseBDF(portB)
+			d, p := m.Add(pcie.MustParseBDF("0000:0c:00.0")), m.Add(b)
+			*p = *at(m, portA)
+			p.BDF, d.Parent = b, &b
+			wired := *express(m, portA)
+			wired.SlotImplemented, wired.LnkCap, wired.LnkSta = false, &pcie.LnkCap{Link: pcie.Link{Speed: pcie.Gen1, Width: 1}}, &pcie.LnkSta{Link: pcie.Link{Speed: pcie.Gen1, Width: 1}}
+			p.Registers.Express = &wired
+			own := *express(m, nvme)
+			own.LnkSta = wired.LnkSta
+			d.Registers.Express = &own
+			d.Vendor, d.Class = p.Vendor, machine.Class{Code: 0x088000, Known: true}
+		}},
 	{code: "link-narrow-slot", name: "what a Thunderbolt port always says",
 		log: "[  1.5] mlx5_core 0000:0a:00.0: 8.000 Gb/s available PCIe bandwidth, limited by 2.5 GT/s PCIe x4 link at 0000:09:01.0 (capable of 31.504 Gb/s with 8.0 GT/s PCIe x4 link)"},
 
@@ -132,6 +147,10 @@ var linkCases = []ruleCase{
 
 	{code: "registers-all-ones", name: "rev ff", want: gpuA,
 		change: func(m *machine.Machine) { at(m, gpuA).Lost = true }},
+	{code: "registers-all-ones", name: "the second function of a card", want: "0000:0c:00.0",
+		log: "[    5.0] snd_hda_intel 0000:0c:00.1: Unable to change power state from D3cold to D0, device inaccessible"},
+	{code: "registers-all-ones", name: "the second function, and the first answers", want: "0000:06:00.1",
+		log: "[    5.0] snd_hda_intel 0000:06:00.1: Unable to change power state from D3cold to D0, device inaccessible"},
 	{code: "registers-all-ones", name: "x63", want: "0000:09:00.0",
 		log: "[ 54776.6] pcieport 0000:09:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x4 link at 0000:00:1b.4 (capable of 1984.941 Gb/s with 32.0 GT/s PCIe x63 link)"},
 	{code: "registers-all-ones", name: "a switch takes what is below with it", want: upstream,

@@ -43,7 +43,7 @@ func (v *view) allOnes() []Finding {
 	card := func(d *machine.Device) *deadCard {
 		key := functionZero(d.BDF)
 		if cards[key] == nil {
-			cards[key] = &deadCard{device: d}
+			cards[key] = &deadCard{device: v.cardOf(d)}
 			order = append(order, cards[key])
 		}
 		cards[key].also = append(cards[key].also, d.BDF.String())
@@ -98,6 +98,19 @@ func (v *view) allOnes() []Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// cardOf is the function that stands for the card of a dead one: the first,
+// which every card has, unless that one answers.
+func (v *view) cardOf(d *machine.Device) *machine.Device {
+	if d.PhysicalFunction != nil {
+		return d
+	}
+	first := v.device(kernlog.Address(functionZero(d.BDF).String()))
+	if r := &first.Registers; !first.Unreachable() && (r.Control != nil || r.Express != nil || r.Readable > 0) {
+		return d
+	}
+	return first
 }
 
 // mergeDead joins what one dead device took with it: the devices below it, and

@@ -272,7 +272,11 @@ func (v *view) unassignedBARs() []Finding {
 	for _, d := range v.m.Devices {
 		for _, r := range d.Resources {
 			if r.Kind == machine.BAR && !r.IO && r.State == machine.Unassigned && !done[barKey{d, r.Index}] && !d.Unreachable() {
-				add(d, []string{fmt.Sprintf("%s: memory BAR %d has no address", d.BDF, r.Index)})
+				which := fmt.Sprintf("memory BAR %d", r.Index)
+				if r.Index < 0 { // lspci -v does not number them
+					which = "a memory BAR"
+				}
+				add(d, []string{fmt.Sprintf("%s: %s has no address", d.BDF, which)})
 			}
 		}
 	}

@@ -58,6 +58,10 @@ pcieport 0000:0b:01.0: PCI bridge to [bus 0c-10]`},
 		log: "pci 0000:0a:00.0: BAR 5: failed to assign [io  size 0x0080]"},
 	{code: "bar-unassigned", name: "a window of a bridge",
 		log: "pcieport 0000:00:02.0: BAR 14: failed to assign [mem size 0x00200000]\npcieport 0000:00:02.0: bridge window [mem size 0x00200000]: failed to assign"},
+	{code: "bar-unassigned", name: "a BAR without a number", want: nvme,
+		change: func(m *machine.Machine) {
+			at(m, nvme).Resources = []machine.Resource{{Kind: machine.BAR, Index: -1, State: machine.Unassigned}}
+		}},
 	{code: "bar-unassigned", name: "virtual functions",
 		log: "pci 0000:0a:00.0: VF BAR 0 [mem size 0x00100000 64bit pref]: failed to assign\npci 0000:0a:00.0: BAR 7: failed to assign [mem size 0x00100000 64bit pref]"},
 }

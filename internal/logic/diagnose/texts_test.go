@@ -3,6 +3,8 @@ package diagnose
 import (
 	"strings"
 	"testing"
+
+	"ringlane/internal/model/machine"
 )
 
 // TestTexts: what is said of a case is true of that case.
@@ -33,5 +35,26 @@ func TestTexts(t *testing.T) {
 				t.Error(text)
 			}
 		})
+	}
+}
+
+// TestUnnumberedBAR: lspci -v does not number what it shows.
+func TestUnnumberedBAR(t *testing.T) {
+	m := box()
+	at(m, nvme).Resources = []machine.Resource{{Kind: machine.BAR, Index: -1, State: machine.Unassigned}}
+	found := withCode(Run(m, DefaultThresholds), "bar-unassigned")
+	if len(found) != 1 || found[0].Evidence[0] != nvme+": a memory BAR has no address" {
+		t.Errorf("%+v", found)
+	}
+}
+
+// TestBlindInShort: the explanation names what the input lacks, and no code.
+func TestBlindInShort(t *testing.T) {
+	m := box()
+	m.Inputs[0].Kinds = []machine.Kind{machine.KindLspci}
+	runs(m, gen1x16, portA, gpuA)
+	found := withCode(Run(m, DefaultThresholds), "not-measured")
+	if len(found) != 1 || found[0].Detail() != "Not in the input: the kernel log. Seen at rest only: "+linkA+"." {
+		t.Errorf("%+v", found)
 	}
 }
