@@ -45,7 +45,7 @@ func TestDoctorStatus(t *testing.T) {
 	}{
 		{"fault", lostLog, nil, 2, "FAULT: act on this machine (1 fault"},
 		{"warning", xidLog, nil, 1, "WARNING: "},
-		{"healthy", quietLog, nil, 0, "HEALTHY as far as could be seen"},
+		{"healthy", quietLog, nil, 0, "NOTHING FOUND in the kernel log, and nothing else was looked at"},
 		{"junk", "no machine at all\n", nil, 3, ""},
 		{"empty", "", nil, 3, ""},
 		{"detector, fault", lostLog, []string{"--node-problem-detector"}, 1, "device-lost at 0000:03:00.0\n"},
@@ -68,6 +68,56 @@ func TestDoctorStatus(t *testing.T) {
 			}
 			if strings.Contains(stdout, "\x1b[") {
 				t.Error("colour, but no terminal")
+			}
+		})
+	}
+}
+
+// TestReason: the line names the lost GPU, not what happened first.
+func TestReason(t *testing.T) {
+	down := "[  699.9] pcieport 0000:00:01.0: pciehp: Slot(1): Link Down\n"
+	drive := "[  600.0] nvme nvme0: Removing after probe failure status: -19\n[  600.0] nvme 0000:06:00.0: Unable to change power state from D3cold to D0, device inaccessible\n"
+	tree := "00:01.0 PCI bridge: Intel Corporation Device 347a\n\tBus: primary=00, secondary=03, subordinate=03, sec-latency=0\n\n03:00.0 3D controller: NVIDIA Corporation AD102GL [L40S] (rev a1)\n\n06:00.0 Non-Volatile memory controller: Samsung Electronics Co Ltd NVMe SSD Controller\n"
+	for _, c := range []struct{ name, text, want string }{
+		{"alone", lostLog, "device-lost at 0000:03:00.0"},
+		{"with its cause", down + lostLog, "device-lost at 0000:03:00.0 after surprise-down at 0000:00:01.0"},
+		{"a drive before", drive + lostLog, "device-lost at 0000:03:00.0 and 1 more"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, stdout, _ := doctor(t, "--node-problem-detector", "--from", written(t, tree), written(t, c.text))
+			if stdout != c.want+"\n" {
+				t.Errorf("%q, want %q", stdout, c.want)
+			}
+		})
+	}
+}
+
+// TestVerdict: the first line says what was looked at, and whether it fits.
+func TestVerdict(t *testing.T) {
+	device := func(id string) string {
+		return "03:00.0 3D controller [0302]: NVIDIA Corporation AD102GL [L40S] [10de:" + id + "] (rev a1)\n"
+	}
+	for _, c := range []struct {
+		name  string
+		texts []string
+		want  string
+	}{
+		{"a log", []string{quietLog}, "NOTHING FOUND in the kernel log, and nothing else was looked at"},
+		{"two kinds", []string{device("26b9"), quietLog}, "HEALTHY as far as can be seen in lspci, the kernel log"},
+		{"contradiction", []string{device("26b9"), device("26b5")}, "the inputs contradict each other (see the end)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := []string{"--from"}
+			for _, text := range c.texts {
+				args = append(args, written(t, text))
+			}
+			_, stdout, _ := doctor(t, args...)
+			first, rest, _ := strings.Cut(stdout, "\n")
+			if !strings.Contains(first, c.want) {
+				t.Error(first)
+			}
+			if strings.Contains(rest, "no verdict on") || !strings.Contains(rest, "Not in the input: ") {
+				t.Error(rest)
 			}
 		})
 	}

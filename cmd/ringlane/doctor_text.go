@@ -29,7 +29,7 @@ var severityStyles = map[diagnose.Severity]string{
 // full, the rest briefly.
 func doctorText(w io.Writer, m *machine.Machine, r diagnose.Report) (int, error) {
 	p := page{colour: onTerminal(w), shown: map[string]bool{}}
-	p.verdict(r)
+	p.verdict(m, r)
 	var brief []diagnose.Finding
 	for _, f := range r.Findings {
 		if f.Severity == diagnose.Notice || f.Severity == diagnose.Blind {
@@ -61,12 +61,12 @@ func (p *page) styled(style, text string) string {
 func (p *page) line(format string, args ...any) { fmt.Fprintf(&p.text, format+"\n", args...) }
 
 // verdict is the first line: what to do about this machine.
-func (p *page) verdict(r diagnose.Report) {
+func (p *page) verdict(m *machine.Machine, r diagnose.Report) {
 	count := map[diagnose.Severity]int{}
 	for _, f := range r.Findings {
 		count[f.Severity]++
 	}
-	worst, text := diagnose.Notice, "HEALTHY as far as could be seen"
+	worst, text := diagnose.Notice, healthy(m)
 	switch r.Status {
 	case diagnose.StatusFault:
 		worst, text = diagnose.Fault, "FAULT: act on this machine"
@@ -89,7 +89,39 @@ func (p *page) verdict(r diagnose.Report) {
 	if len(parts) > 0 {
 		text += " (" + strings.Join(parts, ", ") + ")"
 	}
+	if slices.ContainsFunc(m.Problems, func(x machine.Problem) bool { return x.Class == machine.Contradiction }) {
+		text += "; the inputs contradict each other (see the end)"
+	}
 	p.line("%s", p.styled(severityStyles[worst], text))
+}
+
+// sources are the kinds of input by the names that people give them.
+var sources = []struct {
+	kind machine.Kind
+	name string
+}{
+	{machine.KindSysfs, "/sys"}, {machine.KindLspci, "lspci"}, {machine.KindLspciTree, "lspci -t"},
+	{machine.KindKernelLog, "the kernel log"}, {machine.KindCmdline, "the kernel command line"},
+	{machine.KindBugReport, "the NVIDIA bug report"}, {machine.KindTopo, "nvidia-smi topo"}, {machine.KindQuery, "nvidia-smi -q"},
+	{machine.KindNCCLXML, "NCCL's topology"}, {machine.KindNCCLLog, "NCCL's log"},
+}
+
+// healthy is the verdict where nothing was found, which is worth as much as
+// what was looked at.
+func healthy(m *machine.Machine) string {
+	var seen []string
+	for _, s := range sources {
+		if m.Saw(s.kind) {
+			seen = append(seen, s.name)
+		}
+	}
+	switch len(seen) {
+	case 0:
+		return "HEALTHY as far as could be seen"
+	case 1:
+		return "NOTHING FOUND in " + seen[0] + ", and nothing else was looked at"
+	}
+	return "HEALTHY as far as can be seen in " + strings.Join(seen, ", ")
 }
 
 // Widths and numbers that keep a finding on one screen.
@@ -196,10 +228,16 @@ func (p *page) briefly(title string, findings []diagnose.Finding, severity diagn
 		head := p.styled(severityStyles[severity], string(code))
 		if len(list) == 1 {
 			p.line("  %s  %s", head, list[0].Component)
-			p.paragraph("      ", follows(list[0])+list[0].Explanation)
-			for i, e := range list[0].Evidence {
-				if i == mostNames && len(list[0].Evidence) > mostNames+1 {
-					p.line("      … %d more lines (--json has all)", len(list[0].Evidence)-i)
+			evidence := list[0].Evidence
+			if code == "not-measured" { // its explanation is the short form
+				evidence = nil
+				p.paragraph("      ", list[0].Detail()+" (--json: which verdicts need it)")
+			} else {
+				p.paragraph("      ", follows(list[0])+list[0].Explanation)
+			}
+			for i, e := range evidence {
+				if i == mostNames && len(evidence) > mostNames+1 {
+					p.line("      … %d more lines (--json has all)", len(evidence)-i)
 					break
 				}
 				p.paragraph("      | ", printable(e))
