@@ -68,10 +68,33 @@ const (
 
 // cardDrivers are drivers of GPUs, NICs and NVMe drives, for logs that do not
 // tell the class of a device.
-var cardDrivers = []string{
-	"NVRM", "nvidia", "nouveau", "amdgpu", "radeon", "xe", "nvme",
+var cardDrivers = append([]string{
+	"nvme",
 	"mlx4_core", "mlx5_core", "ixgbe", "igb", "igc", "e1000e", "i40e", "ice", "iavf", "idpf", "irdma", "hfi1",
 	"bnxt_en", "bnx2x", "tg3", "be2net", "qede", "qed", "cxgb4", "atlantic", "r8169", "ena", "sfc", "hns3", "ionic",
+}, gpuDrivers...)
+
+// gpuDrivers are the drivers of GPUs alone.
+var gpuDrivers = []string{"NVRM", "nvidia", "nouveau", "amdgpu", "radeon", "xe"}
+
+// gpusByLog are the cards (by their function zero) of which the log speaks as
+// of GPUs.
+func (v *view) gpusByLog() map[pcie.BDF]bool {
+	out := map[pcie.BDF]bool{}
+	for i := range v.log {
+		e := &v.log[i]
+		gpu := slices.Contains(gpuDrivers, e.Driver)
+		switch event := e.Event.(type) {
+		case kernlog.Xid:
+			gpu = !event.Switch
+		case kernlog.GPULost:
+			gpu = true
+		}
+		if d := v.device(e.Device); gpu && d != nil {
+			out[functionZero(d.BDF)] = true
+		}
+	}
+	return out
 }
 
 // isCard reports whether a line is about a GPU, NIC or NVMe drive.
@@ -101,7 +124,7 @@ func (v *view) lossOf(e *kernlog.Entry, names map[string]*machine.Device, unfit 
 		if d != nil && isCard(d, e) {
 			return d
 		}
-		return names[strings.TrimSuffix(event.What, " CSTS")]
+		return names[controller(event)]
 	case kernlog.NotReady:
 		if event.GaveUp && d != nil && isCard(d, e) {
 			return d
@@ -118,11 +141,50 @@ func (v *view) lossOf(e *kernlog.Entry, names map[string]*machine.Device, unfit 
 	return nil
 }
 
+// controller is the name of the drive whose register CSTS was lost.
+func controller(lost kernlog.ConfigLost) string { return strings.TrimSuffix(lost.What, " CSTS") }
+
+// nameOnlyDrive adds the name of an NVMe drive whose address no line tells, if
+// there is but one name and one drive that it can be.
+func (v *view) nameOnlyDrive(names map[string]*machine.Device) {
+	unplaced := map[string]bool{}
+	each(v, func(_ int, e *kernlog.Entry, lost kernlog.ConfigLost) {
+		if e.Device == "" {
+			unplaced[controller(lost)] = true
+		}
+	})
+	drives := map[*machine.Device]bool{}
+	logged := false
+	for i := range v.log {
+		if e := &v.log[i]; e.Driver == "nvme" && e.Device != "" {
+			if d := v.device(e.Device); d != nil {
+				drives[d], logged = true, true
+			}
+		}
+	}
+	for _, d := range v.m.Devices {
+		if d.IsNVMe() {
+			drives[d] = true
+		}
+	}
+	if len(unplaced) != 1 || len(drives) != 1 || !logged {
+		return
+	}
+	for name := range unplaced {
+		for d := range drives {
+			if names[name] == nil {
+				names[name] = d
+			}
+		}
+	}
+}
+
 // lost collects devices that are gone, one finding a card.
 func (v *view) lost() []Finding {
 	names := map[string]*machine.Device{}
 	unfit := map[*machine.Device]bool{}
 	each(v, func(_ int, e *kernlog.Entry, n kernlog.DeviceName) { names[n.Name] = v.device(e.Device) })
+	v.nameOnlyDrive(names)
 	each(v, func(_ int, e *kernlog.Entry, _ kernlog.GPUBarInvalid) {
 		if d := v.device(e.Device); d != nil {
 			unfit[d] = true
@@ -137,7 +199,7 @@ func (v *view) lost() []Finding {
 		d := v.lossOf(e, names, unfit)
 		if gone, ok := e.Event.(kernlog.ConfigLost); ok && d == nil && e.Device == "" {
 			// The log that tells its address is not in the input.
-			if name := strings.TrimSuffix(gone.What, " CSTS"); !unplaced[name] {
+			if name := controller(gone); !unplaced[name] {
 				unplaced[name] = true
 				out = append(out, Finding{Component: name, Evidence: lines(e), Affects: []string{name}})
 			}

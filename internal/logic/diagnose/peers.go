@@ -294,9 +294,10 @@ func (v *view) commandLine() string {
 func (v *view) pageFaults() []Finding {
 	var order []*machine.Device
 	entries := map[*machine.Device][]*kernlog.Entry{}
+	gpus := v.gpusByLog()
 	each(v, func(_ int, e *kernlog.Entry, _ kernlog.IOMMUFault) {
 		d := v.device(e.Device)
-		if d == nil || !v.onGPUPath(d) && e.Driver != "nvidia" && e.Driver != "amdgpu" {
+		if d == nil || !v.onGPUPath(d) && !gpus[functionZero(d.BDF)] {
 			return
 		}
 		if entries[d] == nil {

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 
 	"ringlane/internal/model/kernlog"
 	"ringlane/internal/model/machine"
@@ -193,7 +194,7 @@ func (v *view) refusedWrite(d *machine.Device, size int) (*machine.Device, *kern
 }
 
 // together is how close errors of several links are to be one congestion.
-const together = 10 * kernlog.Minute
+const together = 2 * kernlog.Minute
 
 // congestion finds switches below which several links report nothing but late
 // acknowledgements at the same time.
@@ -224,42 +225,49 @@ func (v *view) congested() []congestedSwitch {
 		return v.jams
 	}
 	v.jamsKnown = true
-	bySwitch := map[*link]int{}
+	var order []*link
+	late := map[*link][]*errorGroup{} // by uplink
 	for _, g := range v.records {
-		bits := g.correctedBits()
-		late := bits&pcie.ReplayTimeout != 0 && bits&(pcie.ReceiverError|pcie.BadTLP|pcie.BadDLLP) == 0
-		if len(g.corrected) == 0 || !late || g.link.up == nil || g.link.up.Parent == nil {
+		uplink := v.lateBelow(g)
+		if uplink == nil {
 			continue
 		}
-		switch v.judge(g.link).kind {
-		case degraded, capped:
-			continue
+		if late[uplink] == nil {
+			order = append(order, uplink)
 		}
-		chip := v.devices[*g.link.up.Parent]
-		if chip == nil || !chip.IsBridge() {
-			continue
-		}
-		uplink := v.linkOf(chip, false)
-		i, seen := bySwitch[uplink]
-		if !seen {
-			i = len(v.jams)
-			bySwitch[uplink] = i
-			v.jams = append(v.jams, congestedSwitch{uplink: uplink})
-		}
-		s := &v.jams[i]
-		if len(s.groups) > 0 && !meet(s.groups[0], g) {
-			continue
-		}
-		s.groups = append(s.groups, g)
+		late[uplink] = append(late[uplink], g)
 	}
-	kept := v.jams[:0]
-	for _, s := range v.jams {
-		if len(s.groups) > 1 {
-			kept = append(kept, s)
+	for _, uplink := range order {
+		var groups []*errorGroup
+		for _, g := range late[uplink] {
+			if slices.ContainsFunc(late[uplink], func(other *errorGroup) bool { return other != g && meet(other, g) }) {
+				groups = append(groups, g)
+			}
+		}
+		if len(groups) > 0 {
+			v.jams = append(v.jams, congestedSwitch{uplink, groups})
 		}
 	}
-	v.jams = kept
-	return kept
+	return v.jams
+}
+
+// lateBelow returns the uplink of the switch above a link that is fast and wide
+// and has nothing but late acknowledgements, nil for any other link.
+func (v *view) lateBelow(g *errorGroup) *link {
+	bits := g.correctedBits()
+	late := bits&pcie.ReplayTimeout != 0 && bits&(pcie.ReceiverError|pcie.BadTLP|pcie.BadDLLP) == 0
+	if len(g.corrected) == 0 || !late || g.link.up == nil || g.link.up.Parent == nil {
+		return nil
+	}
+	switch v.judge(g.link).kind {
+	case degraded, capped:
+		return nil
+	}
+	chip := v.devices[*g.link.up.Parent]
+	if chip == nil || !chip.IsBridge() {
+		return nil
+	}
+	return v.linkOf(chip, false)
 }
 
 // meet reports whether both links had errors in the same minutes.
