@@ -58,6 +58,9 @@ func (d *dot) node(v *view) {
 		if fill == "" {
 			fill = "#f3f4f6"
 		}
+		if dead(n) {
+			fill = "#ffd7d5"
+		}
 		d.line("    %s [label=%s, fillcolor=%q];", name, quote(strings.Join(caption(v), "\n")), fill)
 	}
 	for _, c := range v.children {
@@ -97,6 +100,12 @@ func caption(v *view) []string {
 	}
 	if len(n.Card) > 0 {
 		name += " (switch on the card)"
+	}
+	switch {
+	case dead(n) && name != "":
+		name = "does not answer (" + strings.TrimSpace(name) + ")"
+	case dead(n):
+		name = "does not answer"
 	}
 	return []string{head, strings.TrimSpace(name)}
 }

@@ -191,3 +191,71 @@ numa 0
 		t.Errorf("the text hands a terminal what a device's name holds: %q", text.String())
 	}
 }
+
+// TestPicture looks for what the picture must and must not show of machines
+// that are not as they should be.
+func TestPicture(t *testing.T) {
+	const dead, emulated = `class="box dead"`, `class="link emulated"`
+	for _, c := range []struct {
+		name, text string
+		has, lacks []string
+	}{
+		{"healthy", "machine host=box product=Example\nnuma 0\n  root 0000:00:01.0 16x16\n    gpu 0000:01:00.0 16x16\n",
+			[]string{`class="box gpu"`, ">box Example: 1 GPU", ">GPU</text>", ">32 GB/s</text>"},
+			[]string{dead, emulated, "does not answer", ">NIC</text>", ">NVMe</text>", ">ring</text>", ">GPUs of one switch</text>", ">devices below"}},
+		{"dead", "machine\nnuma 0\n  root 0000:00:01.0 16x16\n    gpu 0000:01:00.0 lost=yes name=\"AD102GL [L40S]\"\n",
+			[]string{dead, "does not answer (NVIDIA L40S)", ">does not answer</text>"},
+			[]string{`class="box gpu"`, ">GPU</text>", "speed not known", ">32 GB/s</text>"}},
+		{"emulated", "machine hypervisor=QEMU\nnuma 0\n  root 0000:00:02.0 2.5x1 vendor=1b36 device=000c\n    gpu 0000:01:00.0 2.5x1/16x16\n",
+			[]string{emulated + ` stroke-width="4.3"`, ">emulated port</text>", ">the card: 16GT/s x16</text>", "virtual machine (QEMU)"},
+			[]string{">16GT/s x16</text>", dead}},
+		{"emulated, card unknown", "machine hypervisor=QEMU\nnuma 0\n  root 0000:00:02.0 2.5x1 vendor=1b36 device=000c\n    nic 0000:01:00.0 2.5x1\n",
+			[]string{">emulated</text>", ">NIC</text>"}, []string{"speed not known", ">GPU</text>"}},
+	} {
+		m, err := topologytest.Parse(c.text)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		var svg bytes.Buffer
+		if err := drawing.NewSheet(topology.New(m), nil).SVG(&svg); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range c.has {
+			if !strings.Contains(svg.String(), s) {
+				t.Errorf("%s: no %s", c.name, s)
+			}
+		}
+		for _, s := range c.lacks {
+			if strings.Contains(svg.String(), s) {
+				t.Errorf("%s: %s", c.name, s)
+			}
+		}
+	}
+}
+
+// TestRingBesideWords keeps the ring off the words between two panels, also
+// where GPUs stand at the left edge.
+func TestRingBesideWords(t *testing.T) {
+	m, err := topologytest.Parse("machine\nnuma 0\n  gpu 0000:01:00.0\nnuma 1\n  gpu 0000:81:00.0\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var svg bytes.Buffer
+	if err := drawing.NewSheet(topology.New(m), nil).SVG(&svg); err != nil {
+		t.Fatal(err)
+	}
+	_, arc, found := strings.Cut(svg.String(), `class="ring" marker-end="url(#tip)" d="M`)
+	var left float64
+	if _, err := fmt.Sscanf(arc, "%f", &left); err != nil || !found {
+		t.Fatalf("no ring: %v", err)
+	}
+	words := "interconnect between NUMA nodes"
+	before, _, found := strings.Cut(svg.String(), ">"+words)
+	var x, y float64
+	if _, err := fmt.Sscanf(before[strings.LastIndex(before, "x="):], `x="%f" y="%f"`, &x, &y); err != nil || !found {
+		t.Fatalf("no words: %v", err)
+	}
+	if end := x + 6*float64(len(words)); left < end {
+		t.Errorf("the ring begins at %.0f, and the words end at %.0f", left, end)
+	}
+}

@@ -125,6 +125,39 @@ func nameOf(n *topology.Node) string {
 	return n.Name
 }
 
+// summary is the heading: the machine's name and what is in it.
+func (s *Sheet) summary() string {
+	m := s.Graph.Machine
+	parts := []string{count(len(s.Graph.GPUs), "GPU")}
+	if len(s.Graph.GPUs) == 0 {
+		parts[0] = "no GPU found"
+	}
+	known := 0
+	for _, n := range s.Graph.Root.Children {
+		if n.Node != nil {
+			known++
+		}
+	}
+	if known > 0 {
+		parts = append(parts, count(known, "NUMA node"))
+	}
+	if n := len(s.Uplinks); n > 0 {
+		parts = append(parts, count(n, "shared uplink"))
+	}
+	if m.Virtual.Likely() {
+		name := "virtual machine"
+		if m.Virtual.Hypervisor != "" {
+			name += " (" + topology.Printable(m.Virtual.Hypervisor) + ")"
+		}
+		parts = append(parts, name)
+	}
+	head := strings.Join(parts, ", ")
+	if name := strings.TrimSpace(topology.Printable(m.Host + " " + m.Product)); name != "" {
+		head = name + ": " + head
+	}
+	return head
+}
+
 // title is the name of a NUMA node with its socket and CPUs.
 func (s *Sheet) title(n *topology.Node) string {
 	out := n.Name
@@ -147,6 +180,12 @@ func (s *Sheet) cpus(n *topology.Node) string {
 		}
 	}
 	return ""
+}
+
+// dead reports whether the device of a node does not answer.
+func dead(n *topology.Node) bool {
+	d := n.Device
+	return d != nil && (d.Unreachable() || d.GPU != nil && d.GPU.Broken != "")
 }
 
 // linkText is speed and width of the link above a node, "" if there is none.

@@ -24,6 +24,10 @@ const (
 	panelHead = 34
 	panelGap  = 34
 	charWidth = 6.3 // of the text in boxes, on average
+	headWidth = 9.6 // of the heading
+	// acrossEnd is where the words between two panels end: the ring, which
+	// begins at the right edge of the devices, must not cross them.
+	acrossEnd = margin + 37 + 186
 )
 
 // SVG draws the tree from left to right: a panel for each NUMA node, a row for
@@ -99,16 +103,21 @@ func (p *picture) measure() {
 	}
 	x := float64(margin + indent)
 	for i, w := range p.widths {
+		last := i == len(p.widths)-1
 		if p.labelled[i] {
 			x += labelGap
 		} else if i > 0 {
 			x += plainGap
 		}
+		if last && len(p.root.children) > 1 {
+			w = max(w, acrossEnd-x)
+			p.widths[i] = w
+		}
 		p.columns = append(p.columns, x)
 		x += w
 	}
-	p.width = x + ringSpace + margin
-	p.width = max(p.width, 600)
+	heading := float64(utf8.RuneCountInString(p.summary())) * headWidth
+	p.width = max(x+ringSpace+margin, heading+2*margin, 600)
 }
 
 // place gives every device a row and every bridge the middle of its rows.
@@ -155,12 +164,14 @@ text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fon
 .bg{fill:#ffffff}.panel{fill:#f6f8fa;stroke:#d0d7de}.group{fill:#8c6d1f;fill-opacity:.08;stroke:#bf9b30;stroke-opacity:.6;stroke-dasharray:4 3}
 .head{font-size:17px;font-weight:600}.title{font-size:13px;font-weight:600}.name{font-weight:600}.soft{fill:#57606a}.speed{font-size:10px;fill:#57606a}
 .box{fill:#ffffff;stroke:#8c959f}.gpu{fill:#d8f3df;stroke:#2da44e}.nic{fill:#dcecff;stroke:#4a8fe0}.nvme{fill:#ece5fd;stroke:#9673d6}.switch{fill:#fff4d6;stroke:#bf9b30}
+.dead{fill:url(#hatch);stroke:#cf222e;stroke-width:1.6}.hatchback{fill:#ffebe9}.hatchline{stroke:#ff8182;stroke-width:2;stroke-opacity:.45}.alarm{fill:#a40e26}.emulated{stroke-dasharray:7 5}
 .link{fill:none;stroke:#6e7781;stroke-linecap:round}.hot{stroke:#d9480f}.unknown{stroke-dasharray:2 5}.bar{fill:#6e7781}
 .pill{fill:#d9480f}.pilltext{fill:#ffffff;font-size:10px;font-weight:600}
 .ring{fill:none;stroke:#1a7f37;stroke-width:1.6}.dot{fill:#1a7f37}.arrow{fill:#1a7f37}
 @media (prefers-color-scheme:dark){
 text{fill:#e6edf3}.bg{fill:#0d1117}.panel{fill:#161b22;stroke:#30363d}.soft,.speed{fill:#9da7b3}.group{fill:#e3b341;fill-opacity:.07}
 .box{fill:#21262d;stroke:#6e7681}.gpu{fill:#12331d;stroke:#3fb950}.nic{fill:#12283f;stroke:#58a6ff}.nvme{fill:#271f3d;stroke:#a78bfa}.switch{fill:#352b12;stroke:#d4a72c}
+.hatchback{fill:#3d1418}.hatchline{stroke:#b62324}.dead{stroke:#f85149}.alarm{fill:#ff7b72}
 .link{stroke:#8b949e}.hot{stroke:#f0883e}.bar{fill:#8b949e}.pill{fill:#c4510f}.ring{stroke:#3fb950}.dot{fill:#238636}.arrow{fill:#3fb950}}
 `
 
@@ -170,7 +181,8 @@ func (p *picture) draw() {
 	p.put(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" role="img">`, p.width, p.height, p.width, p.height)
 	p.put(`<title>%s</title>`, escape(p.summary()))
 	p.put(`<style>%s</style>`, style)
-	p.put(`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="arrow" d="M0 0L8 4L0 8z"/></marker></defs>`)
+	p.put(`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="arrow" d="M0 0L8 4L0 8z"/></marker>` +
+		`<pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatchback" width="8" height="8"/><path class="hatchline" d="M0 0V8"/></pattern></defs>`)
 	p.put(`<rect class="bg" width="100%%" height="100%%" rx="8"/>`)
 	p.text("head", margin, margin+14, p.summary())
 	for i, panel := range p.root.children {
@@ -204,21 +216,6 @@ func (p *picture) draw() {
 	p.ringArcs()
 	p.legend()
 	p.put(`</svg>`)
-}
-
-// summary is the heading of the picture.
-func (p *picture) summary() string {
-	out := count(len(p.Graph.GPUs), "GPU")
-	if len(p.Graph.GPUs) == 0 {
-		out = "no GPU found"
-	}
-	if n := len(p.Uplinks); n > 0 {
-		out += ", " + count(n, "shared uplink")
-	}
-	if host := p.Graph.Root.Name; host != "" {
-		out = host + ": " + out
-	}
-	return out
 }
 
 func (p *picture) text(class string, x, y float64, s string) {
@@ -286,8 +283,12 @@ func (p *picture) link(x, y float64, v *view) {
 		class += " hot"
 	}
 	text := linkText(n)
-	if text != "" && rate == 0 {
+	switch {
+	case text == "":
+	case rate == 0:
 		class += " unknown"
+	case n.Up.Emulated:
+		class += " emulated"
 	}
 	to := b.middle()
 	d := fmt.Sprintf("M%.1f %.1fH%.1f", x, to, b.x)
@@ -301,15 +302,24 @@ func (p *picture) link(x, y float64, v *view) {
 	if text == "" {
 		return
 	}
+	below := gbs(rate) + " GB/s"
 	switch {
+	case dead(n):
+		return // the box says why
+	case rate == 0 && n.Up.Emulated:
+		text, below = "emulated", ""
 	case rate == 0:
-		p.put(`<text class="speed" text-anchor="end" x="%.1f" y="%.1f">speed not known</text>`, b.x-labelEnd, to-4)
-		return
+		text, below = "speed not known", ""
+	case n.Up.Emulated:
+		text, below = "emulated port", "the card: "+text
 	case n.Up.Idle:
 		text += " idle"
 	}
 	p.put(`<text class="speed" text-anchor="end" x="%.1f" y="%.1f">%s</text>`, b.x-labelEnd, to-stroke(rate)/2-3, escape(text))
-	p.put(`<text class="speed" text-anchor="end" x="%.1f" y="%.1f">%s GB/s</text>`, b.x-labelEnd, to+stroke(rate)/2+10, gbs(rate))
+	if below == "" {
+		return
+	}
+	p.put(`<text class="speed" text-anchor="end" x="%.1f" y="%.1f">%s</text>`, b.x-labelEnd, to+stroke(rate)/2+10, escape(below))
 	if hot {
 		top := to + stroke(rate)/2 + 1.5
 		label := fmt.Sprintf("%.1f : 1", u.Oversubscription())
@@ -330,6 +340,10 @@ func (p *picture) nodes(v *view) {
 	case topology.GPU, topology.NIC, topology.NVMe, topology.Switch:
 		class += " " + string(n.Kind)
 	}
+	second := "soft"
+	if dead(n) {
+		class, second = "box dead", "alarm"
+	}
 	p.put(`<g><title>%s</title>`, escape(p.tip(n)))
 	p.put(`<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="6"/>`, class, b.x, b.y, b.w, b.h)
 	lines := caption(v)
@@ -341,7 +355,7 @@ func (p *picture) nodes(v *view) {
 		p.text("name", b.x+10, b.middle()+4, fit(lines[0], room))
 	} else {
 		p.text("name", b.x+10, b.y+16, fit(lines[0], room))
-		p.text("soft", b.x+10, b.y+30, fit(lines[1], room))
+		p.text(second, b.x+10, b.y+30, fit(lines[1], room))
 	}
 	if place := p.ringPlace(n); place > 0 {
 		p.put(`<circle class="dot" cx="%.1f" cy="%.1f" r="10"/>`, b.right()-16, b.middle())
@@ -412,26 +426,70 @@ func (p *picture) ringArcs() {
 	}
 }
 
-// legend explains colours and widths below the panels.
+// legend explains the colours and lines of this picture below its panels.
 func (p *picture) legend() {
 	x, y := float64(margin), p.height-52
 	item := func(width float64, text string) {
 		p.text("soft", x+width+6, y+4, text)
 		x += width + 6 + float64(utf8.RuneCountInString(text))*6 + 20
 	}
-	for _, k := range []struct{ class, text string }{{"gpu", "GPU"}, {"nic", "NIC"}, {"nvme", "NVMe"}, {"switch", "switch"}} {
-		p.put(`<rect class="box %s" x="%.1f" y="%.1f" width="20" height="12" rx="3"/>`, k.class, x, y-6)
-		item(20, k.text)
+	seen := p.seen()
+	for _, k := range []struct{ class, text string }{
+		{"gpu", "GPU"}, {"nic", "NIC"}, {"nvme", "NVMe"}, {"switch", "switch"}, {"dead", "does not answer"},
+	} {
+		if seen[k.class] {
+			p.put(`<rect class="box %s" x="%.1f" y="%.1f" width="20" height="12" rx="3"/>`, k.class, x, y-6)
+			item(20, k.text)
+		}
 	}
 	for _, rate := range []float64{7.88, 31.51, 63.02} {
-		p.put(`<path class="link" stroke-width="%.1f" d="M%.1f %.1fh24"/>`, stroke(rate), x, y)
-		item(24, fmt.Sprintf("%.0f GB/s", rate))
+		if seen["rate"] {
+			p.put(`<path class="link" stroke-width="%.1f" d="M%.1f %.1fh24"/>`, stroke(rate), x, y)
+			item(24, fmt.Sprintf("%.0f GB/s", rate))
+		}
 	}
 	x, y = margin, y+24
-	p.put(`<path class="link hot" stroke-width="4" d="M%.1f %.1fh24"/>`, x, y)
-	item(24, "devices below can ask for more than it carries")
-	p.put(`<rect class="group" x="%.1f" y="%.1f" width="24" height="14" rx="3"/>`, x, y-7)
-	item(24, "GPUs of one switch")
-	p.put(`<path class="ring" marker-end="url(#tip)" d="M%.1f %.1fh24"/>`, x, y)
-	item(24, "ring")
+	if seen["emulated"] {
+		p.put(`<path class="link emulated" stroke-width="4" d="M%.1f %.1fh24"/>`, x, y)
+		item(24, "emulated: how it runs cannot be seen")
+	}
+	if seen["hot"] {
+		p.put(`<path class="link hot" stroke-width="4" d="M%.1f %.1fh24"/>`, x, y)
+		item(24, "devices below can ask for more than it carries")
+	}
+	if seen["group"] {
+		p.put(`<rect class="group" x="%.1f" y="%.1f" width="24" height="14" rx="3"/>`, x, y-7)
+		item(24, "GPUs of one switch")
+	}
+	if len(p.Ring.Order) > 1 {
+		p.put(`<path class="ring" marker-end="url(#tip)" d="M%.1f %.1fh24"/>`, x, y)
+		item(24, "ring")
+	}
+}
+
+// seen is what the picture shows and the legend must explain.
+func (p *picture) seen() map[string]bool {
+	seen := map[string]bool{}
+	var visit func(v *view)
+	visit = func(v *view) {
+		n := v.node
+		if dead(n) {
+			seen["dead"] = true
+		} else {
+			seen[string(n.Kind)] = true
+		}
+		if linkText(n) != "" && n.Up.GBs() > 0 {
+			seen["rate"] = true
+			seen["emulated"] = seen["emulated"] || n.Up.Emulated
+		}
+		if u := p.shared[n]; u != nil {
+			seen["hot"] = seen["hot"] || u.Oversubscription() > 1.01
+			seen["group"] = seen["group"] || len(u.GPUs) > 1
+		}
+		for _, c := range v.children {
+			visit(c)
+		}
+	}
+	visit(p.root)
+	return seen
 }

@@ -54,35 +54,7 @@ func (t *text) line(format string, args ...any) {
 func (t *text) section(name string) { t.line("\n%s", t.paint(bold, name)) }
 
 func (t *text) heading() {
-	m := t.Graph.Machine
-	parts := []string{count(len(t.Graph.GPUs), "GPU")}
-	if len(t.Graph.GPUs) == 0 {
-		parts[0] = "no GPU found"
-	}
-	known := 0
-	for _, n := range t.Graph.Root.Children {
-		if n.Node != nil {
-			known++
-		}
-	}
-	if known > 0 {
-		parts = append(parts, count(known, "NUMA node"))
-	}
-	if n := len(t.Uplinks); n > 0 {
-		parts = append(parts, count(n, "shared uplink"))
-	}
-	if m.Virtual.Likely() {
-		name := "virtual machine"
-		if m.Virtual.Hypervisor != "" {
-			name += " (" + topology.Printable(m.Virtual.Hypervisor) + ")"
-		}
-		parts = append(parts, name)
-	}
-	head := strings.Join(parts, ", ")
-	if name := strings.TrimSpace(topology.Printable(m.Host + " " + m.Product)); name != "" {
-		head = name + ": " + head
-	}
-	t.line("%s", t.paint(bold, head))
+	t.line("%s", t.paint(bold, t.summary()))
 	if len(t.Graph.Root.Children) == 0 {
 		t.line("no input shows the PCI tree (add the output of `lspci -vvv`, or run on the machine)")
 	}

@@ -202,6 +202,9 @@ type Link struct {
 	// Idle is set where Effective is faster than Negotiated because the GPU
 	// is taken to save power.
 	Idle bool
+	// Emulated is set below a port that a hypervisor made up: then Effective
+	// is what the card can do, or zero.
+	Emulated bool
 	// Note is what else a reader must know, "" if nothing.
 	Note string
 }

@@ -16,6 +16,7 @@ func newLink(upper, lower *machine.Device, gpu bool) *Link {
 		return l
 	}
 	if upper != nil && upper.Emulated() != "" {
+		l.Emulated = true
 		l.Note = "emulated port: its link values prove nothing"
 		// The capability of a card that is passed through is its own.
 		if most, ok := lower.Max(); ok && most.Known() && gpu {
