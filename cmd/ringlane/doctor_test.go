@@ -45,7 +45,7 @@ func TestDoctorStatus(t *testing.T) {
 	}{
 		{"fault", lostLog, nil, 2, "FAULT: act on this machine (1 fault"},
 		{"warning", xidLog, nil, 1, "WARNING: "},
-		{"healthy", quietLog, nil, 0, "NOTHING FOUND in the kernel log, and nothing else was looked at"},
+		{"healthy", quietLog, nil, 0, "NO FAULT FOUND in the kernel log, and nothing else was looked at"},
 		{"junk", "no machine at all\n", nil, 3, ""},
 		{"empty", "", nil, 3, ""},
 		{"detector, fault", lostLog, []string{"--node-problem-detector"}, 1, "device-lost at 0000:03:00.0\n"},
@@ -102,7 +102,7 @@ func TestVerdict(t *testing.T) {
 		texts []string
 		want  string
 	}{
-		{"a log", []string{quietLog}, "NOTHING FOUND in the kernel log, and nothing else was looked at"},
+		{"a log", []string{quietLog}, "NO FAULT FOUND in the kernel log, and nothing else was looked at"},
 		{"two kinds", []string{device("26b9"), quietLog}, "HEALTHY as far as can be seen in lspci, the kernel log"},
 		{"contradiction", []string{device("26b9"), device("26b5")}, "the inputs contradict each other (see the end)"},
 	} {

@@ -119,7 +119,7 @@ func healthy(m *machine.Machine) string {
 	case 0:
 		return "HEALTHY as far as could be seen"
 	case 1:
-		return "NOTHING FOUND in " + seen[0] + ", and nothing else was looked at"
+		return "NO FAULT FOUND in " + seen[0] + ", and nothing else was looked at"
 	}
 	return "HEALTHY as far as can be seen in " + strings.Join(seen, ", ")
 }

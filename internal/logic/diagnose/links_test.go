@@ -32,6 +32,12 @@ var linkCases = []ruleCase{
 			runs(m, pcie.Link{Speed: pcie.Gen3, Width: 8}, nicPort, nic)
 			express(m, nicPort).LnkCtl2.Target = pcie.Gen3
 		}},
+	{code: "link-degraded", name: "soldered with fewer lanes, and a low target",
+		change: func(m *machine.Machine) {
+			runs(m, pcie.Link{Speed: pcie.Gen3, Width: 8}, nicPort, nic)
+			express(m, nicPort).LnkCtl2.Target = pcie.Gen3
+			express(m, nicPort).SlotImplemented = false
+		}},
 	{code: "link-degraded", name: "idle GPU at full width",
 		change: func(m *machine.Machine) { runs(m, gen1x16, portA, gpuA) }},
 	{code: "link-degraded", name: "the slot cannot do more",

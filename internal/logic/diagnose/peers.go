@@ -205,7 +205,10 @@ func (v *view) translatedByLog() []string {
 	if slices.ContainsFunc(options, asksNotToTranslate) {
 		return nil
 	}
-	asked := slices.ContainsFunc(options, asksToTranslate)
+	asked, by := slices.ContainsFunc(options, asksToTranslate), "kernel command line: "+v.commandLine()
+	if n := v.m.NCCL; n != nil && n.NoPassthrough != "" && !asked {
+		asked, by = true, n.NoPassthrough
+	}
 	var mode, unit, group *kernlog.Entry
 	translated := false
 	for i := range v.log {
@@ -230,7 +233,7 @@ func (v *view) translatedByLog() []string {
 		if !asked || v.hasNoIOMMU() {
 			return nil
 		}
-		return []string{"kernel command line: " + v.commandLine()}
+		return []string{by}
 	case mode == nil && !asked:
 		// A group exists under passthrough too. Without the mode (an older
 		// kernel, a filtered log) only the command line tells.
@@ -258,7 +261,7 @@ func (v *view) hasNoIOMMU() bool {
 // iommuKnown reports whether the input tells if the IOMMU translates.
 func (v *view) iommuKnown() bool {
 	options := strings.Fields(v.commandLine())
-	if slices.ContainsFunc(options, asksNotToTranslate) || slices.ContainsFunc(options, asksToTranslate) || v.hasNoIOMMU() {
+	if slices.ContainsFunc(options, asksNotToTranslate) || len(v.translatedByLog()) > 0 || v.hasNoIOMMU() {
 		return true
 	}
 	if slices.ContainsFunc(v.m.GPUs(), func(d *machine.Device) bool { return d.IOMMUDomain != "" }) {

@@ -65,6 +65,10 @@ var peerCases = []ruleCase{
 		log:    "[  0.1] DMAR: IOMMU enabled\n[  3.4] pci 0000:03:00.0: Adding to iommu group 7"},
 	{code: "iommu-translated", name: "by the command line alone", want: Host,
 		change: func(m *machine.Machine) { m.IOMMU.UnitsSeen, m.CommandLine = false, "quiet intel_iommu=on" }},
+	{code: "iommu-translated", name: "by the log of RCCL", want: Host,
+		change: func(m *machine.Machine) {
+			m.IOMMU.UnitsSeen, m.NCCL = false, &machine.NCCL{NoPassthrough: "Missing \"iommu=pt\" from kernel command line"}
+		}},
 	{code: "iommu-translated", name: "asked for, and the machine has none",
 		change: func(m *machine.Machine) { m.CommandLine = "quiet intel_iommu=on" }},
 	{code: "iommu-translated", name: "asked for, and a log of the boot names none",
