@@ -336,13 +336,6 @@ var rdmaNames = []string{
 	"E810", "E823", "E825", "E830", // Intel's, by RoCE v2
 }
 
-// IsSwitchEndpoint reports whether the device is the management endpoint or
-// the DMA engine of a switch: the link above it does not leave the chip.
-func (d *Device) IsSwitchEndpoint() bool {
-	return !d.IsBridge() && strings.Contains(d.Model.Name, "Switch") &&
-		strings.Contains(strings.ToLower(d.Model.Name), "management endpoint")
-}
-
 // IsNVMe reports whether the device is an NVMe controller.
 func (d *Device) IsNVMe() bool { return d.base() == 0x0108 }
 

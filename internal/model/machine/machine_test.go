@@ -246,16 +246,3 @@ func TestRDMAByName(t *testing.T) {
 		}
 	}
 }
-
-func TestSwitchEndpoint(t *testing.T) {
-	for name, want := range map[string]bool{
-		"PEX890xx PCIe Gen 5 Switch Management Endpoint": true,
-		"PCIe Switch management endpoint":                true,
-		"PEX890xx PCIe Gen 5 Switch":                     false,
-		"MegaRAID 12GSAS/PCIe Secure SAS39xx":            false,
-	} {
-		if d := (Device{Model: ID{Name: name}}); d.IsSwitchEndpoint() != want {
-			t.Errorf("%s: %v, want %v", name, !want, want)
-		}
-	}
-}
