@@ -23,7 +23,7 @@ var peerRules = []Rule{
 		Code: "acs-redirect", Severity: Fault, Needs: []Fact{Tree, ACS},
 		When:        "ReqRedir or CmpltRedir is on at a port that lies on a path between two GPUs, or between a GPU and an RDMA NIC",
 		Unless:      "only SrcValid or UpstreamFwd is on; the port is on no such path",
-		Explanation: "Peer-to-peer packets are sent up to the CPU and back instead of crossing the switch: they lose most of their bandwidth, and NCCL often hangs on it.",
+		Explanation: "Peer-to-peer packets are sent up to the IOMMU and back instead of straight to the peer: they lose most of their bandwidth, and NCCL often hangs on it.",
 		Now:         clearACS("PORT"),
 		ForGood:     "disable ACS (or virtualization of I/O) in firmware, or run this at boot. Do not if the machine isolates virtual machines by IOMMU groups.",
 		find:        func(v *view) []Finding { return v.redirects() },
