@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"slices"
+	"sort"
 
 	"ringlane/internal/model/kernlog"
 	"ringlane/internal/model/machine"
@@ -354,11 +355,10 @@ func (v *view) readRecoveries() {
 // before the record.
 func (v *view) failedRecovery(r errorRecord) bool {
 	received := v.device(r.event.Port)
-	failed := false
-	for _, step := range v.recoveries {
-		if step.line < r.entry.Line && (step.port == received || v.mayBeAbove(step.port, r.device)) {
-			failed = step.failed
+	for i := sort.Search(len(v.recoveries), func(i int) bool { return v.recoveries[i].line >= r.entry.Line }) - 1; i >= 0; i-- {
+		if step := v.recoveries[i]; step.port == received || v.mayBeAbove(step.port, r.device) {
+			return step.failed
 		}
 	}
-	return failed
+	return false
 }

@@ -1,6 +1,9 @@
 package diagnose
 
 import (
+	"iter"
+	"sort"
+
 	"ringlane/internal/model/kernlog"
 	"ringlane/internal/model/machine"
 )
@@ -77,6 +80,46 @@ func near(a, b *kernlog.Entry, before, after kernlog.Micros) bool {
 		return a.Part == b.Part && a.Time.Boot == b.Time.Boot && (b.Line >= a.Line || before > 0)
 	}
 	return gap >= -before && gap <= after
+}
+
+// past reports whether b stands in the same text as a and surely more than span
+// after it, and so does all that follows b there.
+func past(a, b *kernlog.Entry, span kernlog.Micros) bool {
+	gap, known := b.Time.Since(a.Time)
+	return known && gap > span && a.Part == b.Part && a.Line < b.Line
+}
+
+// eventOfLog is what has an entry of the log.
+type eventOfLog interface{ at() *kernlog.Entry }
+
+func (s slotEvent) at() *kernlog.Entry   { return s.entry }
+func (c containment) at() *kernlog.Entry { return c.entry }
+
+// firstAfter is the index of the first of the events, which are in the order of
+// the log, that stands behind e.
+func firstAfter[E eventOfLog](events []E, e *kernlog.Entry) int {
+	return sort.Search(len(events), func(i int) bool { return events[i].at().Line > e.Line })
+}
+
+// before yields the events that stand before e and may have it as their
+// consequence, the last one first. It does not look at a long log again and
+// again: in each text, what is older than one that is too old is too old.
+func before[E eventOfLog](events []E, e *kernlog.Entry) iter.Seq[*E] {
+	return func(yield func(*E) bool) {
+		for i := firstAfter(events, e) - 1; i >= 0; i-- {
+			a := events[i].at()
+			if a.Line == e.Line {
+				continue
+			}
+			if near(a, e, 0, consequence) {
+				if !yield(&events[i]) {
+					return
+				}
+			} else if gap, known := e.Time.Since(a.Time); known && gap > consequence+outOfOrder {
+				i = sort.Search(i, func(j int) bool { return events[j].at().Part >= a.Part })
+			}
+		}
+	}
 }
 
 // readSlots sorts the slot lines into removals, insertions and links that went
@@ -161,8 +204,8 @@ func (v *view) atBoot(e *kernlog.Entry) bool {
 // containedBefore reports whether DPC of the port, or of one above it, cut the
 // link shortly before e.
 func (v *view) containedBefore(port *machine.Device, e *kernlog.Entry) bool {
-	for _, c := range v.contained {
-		if c.entry.Line < e.Line && near(c.entry, e, 0, consequence) && v.isAbove(c.port, port) {
+	for c := range before(v.contained, e) {
+		if v.isAbove(c.port, port) {
 			return true
 		}
 	}
@@ -170,8 +213,12 @@ func (v *view) containedBefore(port *machine.Device, e *kernlog.Entry) bool {
 }
 
 func (v *view) containedSoonAfter(port *machine.Device, e *kernlog.Entry) bool {
-	for _, c := range v.contained {
-		if c.entry.Line > e.Line && near(e, c.entry, 0, sameMoment) && v.isAbove(c.port, port) && !v.cardGone(c.index, port, e) {
+	for i := firstAfter(v.contained, e); i < len(v.contained); i++ {
+		c := &v.contained[i]
+		if past(e, c.entry, sameMoment) {
+			break
+		}
+		if near(e, c.entry, 0, sameMoment) && v.isAbove(c.port, port) && !v.cardGone(c.index, port, e) {
 			return true
 		}
 	}
@@ -181,14 +228,15 @@ func (v *view) containedSoonAfter(port *machine.Device, e *kernlog.Entry) bool {
 // cardGone reports whether the port says soon after e, and before it says
 // anything else of cards, that none is present.
 func (v *view) cardGone(from int, port *machine.Device, e *kernlog.Entry) bool {
-	for i := from + 1; i < len(v.log); i++ {
+	const soon = 5 * kernlog.Second
+	for i := from + 1; i < len(v.log) && !past(e, &v.log[i], soon); i++ {
 		h, ok := v.log[i].Event.(kernlog.Hotplug)
 		if !ok || v.device(v.log[i].Device) != port {
 			continue
 		}
 		switch h.Change {
 		case kernlog.CardNotPresent:
-			return near(e, &v.log[i], 0, 5*kernlog.Second)
+			return near(e, &v.log[i], 0, soon)
 		case kernlog.CardPresent, kernlog.LinkUp, kernlog.LinkDown:
 			return false
 		}
@@ -219,11 +267,10 @@ func (v *view) mayBeAbove(a, d *machine.Device) bool {
 	return d.Parent == nil && !d.ParentKnown && a.BDF.Domain == d.BDF.Domain && int(a.BDF.Bus)+1 == int(d.BDF.Bus)
 }
 
-// removedBefore returns the removal of the slot above d that e follows from.
+// removedBefore returns the last removal of the slot above d that e follows from.
 func (v *view) removedBefore(d *machine.Device, e *kernlog.Entry) *slotEvent {
-	for i := range v.slots {
-		s := &v.slots[i]
-		if s.change == removed && s.entry.Line < e.Line && near(s.entry, e, 0, consequence) && v.mayBeAbove(s.port, d) {
+	for s := range before(v.slots, e) {
+		if s.change == removed && v.mayBeAbove(s.port, d) {
 			return s
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"ringlane/internal/model/kernlog"
 	"ringlane/internal/model/machine"
 )
 
@@ -139,6 +140,29 @@ func TestLogAlone(t *testing.T) {
 				t.Errorf("a %s after %q, want a %s after %q", found[0].Severity, cause, c.severity, c.cause)
 			}
 		})
+	}
+}
+
+// TestBefore looks back through two texts of the same hours: in each it finds
+// what is near, also behind what is too late, and not what is too old.
+func TestBefore(t *testing.T) {
+	var events []containment
+	line := 0
+	add := func(part int, seconds ...kernlog.Micros) {
+		for _, s := range seconds {
+			line++
+			events = append(events, containment{index: line, entry: &kernlog.Entry{
+				Line: line, Part: part, Time: kernlog.Timestamp{HasWall: true, Wall: s * kernlog.Second}}})
+		}
+	}
+	add(0, 10, 90, 500)
+	add(1, 20, 95, 100, 101)
+	var got []kernlog.Micros
+	for c := range before(events, events[5].entry) {
+		got = append(got, c.entry.Time.Wall/kernlog.Second)
+	}
+	if want := []kernlog.Micros{95, 90}; !slices.Equal(got, want) {
+		t.Errorf("before 100 s: %v, want %v", got, want)
 	}
 }
 
