@@ -64,11 +64,19 @@ func TestFunctionsOfOneCard(t *testing.T) {
 	log := func(apart float64) string {
 		return merged(storm(portA, gpuA, "nvidia", " 0] RxErr", 1, 8, 5), stormFrom(1000+apart, portA, second, "snd_hda_intel", " 0] RxErr", 1, 8, 5))
 	}
-	for apart, want := range map[float64]Code{0.005: "aer-corrected-rare", 2: "aer-corrected-storm"} {
+	for _, c := range []struct {
+		log  string
+		want Code
+	}{
+		{log(0.005), "aer-corrected-rare"},
+		{log(2), "aer-corrected-storm"},
+		{merged(log(0.005), stormFrom(1000.003, portA, portA, "pcieport", " 0] RxErr", 1, 8, 5)), "aer-corrected-rare"},
+		{merged(storm(portA, gpuA, "nvidia", " 0] RxErr", 1, 12, 0.006), stormFrom(1000.003, portA, second, "snd_hda_intel", " 0] RxErr", 1, 12, 0.006)), "aer-corrected-storm"},
+	} {
 		m := box()
-		logged(m, log(apart))
-		if r := Run(m, DefaultThresholds); len(withCode(r, want)) != 1 {
-			t.Errorf("%v s apart: no %s; findings %v", apart, want, codesOf(r))
+		logged(m, c.log)
+		if r := Run(m, DefaultThresholds); len(withCode(r, c.want)) != 1 {
+			t.Errorf("no %s; findings %v of\n%s", c.want, codesOf(r), c.log[:200])
 		}
 	}
 }

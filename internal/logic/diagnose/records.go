@@ -233,7 +233,7 @@ func (v *view) ticks(g *errorGroup) []tick {
 	waiting := map[int]*open{}            // the last record of one end only
 	messages := map[[2]int]int{}          // part and message: index of its tick
 	words := map[*machine.Device]uint32{} // the last status word
-	previous := map[int]errorRecord{}     // the last record
+	bursts := map[int]*burst{}            // the last error of the card
 	for _, r := range g.corrected {
 		part := r.entry.Part
 		weight := 1
@@ -246,12 +246,15 @@ func (v *view) ticks(g *errorGroup) []tick {
 		if r.event.Details {
 			words[r.device] = r.event.Status
 		}
-		last, seen := previous[part]
-		previous[part] = r
-		if seen && sameError(last, r) {
+		if b := bursts[part]; b != nil && b.takes(r) {
+			last := &parts[part][len(parts[part])-1]
+			last.count = max(last.count, weight)
 			continue
 		}
 		end := r.device == g.link.up
+		if !end { // the port may print its record between those of the card
+			bursts[part] = &burst{first: r, printed: []*machine.Device{r.device}}
+		}
 		if key := [2]int{part, r.event.Message}; r.event.Message != 0 {
 			if i, seen := messages[key]; seen {
 				parts[part][i].count = max(parts[part][i].count, weight)
@@ -288,11 +291,21 @@ func (v *view) ticks(g *errorGroup) []tick {
 	return out
 }
 
-// sameError reports whether two functions of one card print one error: those
-// of the link show in the registers of each.
-func sameError(a, b errorRecord) bool {
-	return a.device != b.device && a.device.BDF.SameDevice(b.device.BDF) && a.device.BDF.Function != b.device.BDF.Function &&
-		a.event.Details && b.event.Details && a.event.Status == b.event.Status && near(a.entry, b.entry, 0, oneError)
+// burst is one error of the link that functions of one card print, each once:
+// it shows in the registers of all of them.
+type burst struct {
+	first   errorRecord
+	printed []*machine.Device
+}
+
+func (b *burst) takes(r errorRecord) bool {
+	f := &b.first
+	if slices.Contains(b.printed, r.device) || !f.device.BDF.SameDevice(r.device.BDF) || !f.event.Details || !r.event.Details ||
+		f.event.Status != r.event.Status || !near(f.entry, r.entry, 0, oneError) {
+		return false
+	}
+	b.printed = append(b.printed, r.device)
+	return true
 }
 
 // oneError is how long the kernel takes to print an error of each function.
