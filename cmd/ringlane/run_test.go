@@ -41,6 +41,13 @@ func TestGPUsAreHandedOutInRingOrder(t *testing.T) {
 	if got := inRingOrder(chosen, ring); !slices.Equal(got, chosen) {
 		t.Errorf("the user's choice became %q", got)
 	}
+	dead := func() topology.Ring {
+		text := strings.Replace(twoGPUs, "[L40S] (rev a1)", "[L40S] (rev ff) (prog-if ff)\n\t!!! Unknown header type 7f", 1)
+		return topology.New(probe.Text("lspci", strings.NewReader(text))).Ring(nil)
+	}
+	if got := inRingOrder([]string{"A=b"}, dead); !slices.Equal(got, []string{"A=b"}) {
+		t.Errorf("with a GPU that does not answer: %q", got)
+	}
 	none := func() topology.Ring { return topology.Ring{} }
 	if got := inRingOrder([]string{"A=b"}, none); !slices.Equal(got, []string{"A=b"}) {
 		t.Errorf("without GPUs: %q", got)
