@@ -35,6 +35,7 @@ bench-peers: build ## the same beside gloo, with a ratio for each size (about 3 
 
 gen: ## write the generated files again
 	go generate ./...
+	go run ./cmd/ringlane topo --format svg --from testdata/machines/4gpu-2switch-redirect -o docs/topo.svg
 
 build: setup ## build/ringlane and build/libringlane.so
 	@CGO_ENABLED=0 go build -o build/ringlane ./cmd/ringlane
