@@ -161,7 +161,7 @@ func TestLspciHeaders(t *testing.T) {
 		{"10000:e1:00.0 Non-Volatile memory controller [0108]: Samsung Electronics Co Ltd NVMe SSD [144d:a80a] (prog-if 02 [NVM Express])", "10000:e1:00.0 010802 144d:a80a"},
 		{"3b:00.0 0302: 10de:2330 (rev a1)", "0000:3b:00.0 030200 10de:2330 reva1"},
 		{"3b:00.0 Class 0302: 10de:2330 (rev a1)", "0000:3b:00.0 030200 10de:2330 reva1"},
-		{"00:00.3 Generic system peripheral [0807]: Advanced Micro Devices, Inc. [AMD] Device 153c", "0000:00:00.3 080700 1022:153c"},
+		{"00:00.3 Generic system peripheral [0807]: Advanced Micro Devices, Inc. [AMD] Device 14a6", "0000:00:00.3 080700 1022:14a6"},
 		{"05:00.0 3D controller: NVIDIA Corporation Device 20b0 (rev ff) (prog-if ff)", "0000:05:00.0 0302ff 10de:20b0 revff lost"},
 		{"00:01.1/01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)", "0000:01:00.0 030000 10de:???? reva1 below 0000:00:01.1"},
 		{`3b:00.0 "3D controller [0302]" "NVIDIA Corporation [10de]" "GH100 [2330]" -ra1 -p00 "NVIDIA Corporation [10de]" "Device [16c1]"`, "0000:3b:00.0 030200 10de:2330 reva1"},

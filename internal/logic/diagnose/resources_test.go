@@ -6,21 +6,21 @@ import (
 )
 
 var resourceCases = []ruleCase{
-	{code: "bus-numbers-exhausted", name: "a range of one bus above a switch", want: "0004:40:00.0",
-		log: `pci_bus 0004:43: busn_res: can not insert [bus 43] under [bus 42-41] (conflicts with (null) [bus 42-41])
-pci 0004:42:00.0: devices behind bridge are unusable because [bus 43] cannot be assigned for them
-pci 0004:42:02.0: devices behind bridge are unusable because [bus 44] cannot be assigned for them
-pci 0004:41:00.0: devices behind bridge are unusable because [bus 42-46] cannot be assigned for them
-pcieport 0004:40:00.0: bridge has subordinate 41 but max busn 46`},
-	{code: "bus-numbers-exhausted", name: "a hot-added bridge", want: "0000:3c:00.0",
-		log: "[ 102.2] pci 0000:3c:00.0: No bus number available for hot-added bridge"},
+	{code: "bus-numbers-exhausted", name: "a range of one bus above a switch", want: "0006:50:00.0",
+		log: `pci_bus 0006:53: busn_res: can not insert [bus 53] under [bus 52-51] (conflicts with (null) [bus 52-51])
+pci 0006:52:00.0: devices behind bridge are unusable because [bus 53] cannot be assigned for them
+pci 0006:52:02.0: devices behind bridge are unusable because [bus 54] cannot be assigned for them
+pci 0006:51:00.0: devices behind bridge are unusable because [bus 52-56] cannot be assigned for them
+pcieport 0006:50:00.0: bridge has subordinate 51 but max busn 56`},
+	{code: "bus-numbers-exhausted", name: "a hot-added bridge", want: "0000:6c:00.0",
+		log: "[ 102.2] pci 0000:6c:00.0: No bus number available for hot-added bridge"},
 	{code: "bus-numbers-exhausted", name: "the normal lines of a boot",
-		log: "pci 0000:12:05.0: bridge configuration invalid ([bus 00-00]), reconfiguring\npci_bus 0000:15: busn_res: [bus 15-17] end is updated to 15"},
+		log: "pci 0000:13:05.0: bridge configuration invalid ([bus 00-00]), reconfiguring\npci_bus 0000:15: busn_res: [bus 15-17] end is updated to 15"},
 
-	{code: "bus-range-conflict", name: "two bridges", want: "0000:0b:01.0",
-		log: `pcieport 0000:0b:05.0: PCI bridge to [bus 0d]
-pci_bus 0000:0c: busn_res: can not insert [bus 0c-10] under [bus 0b-10] (conflicts with (null) [bus 0d])
-pcieport 0000:0b:01.0: PCI bridge to [bus 0c-10]`},
+	{code: "bus-range-conflict", name: "two bridges", want: "0000:1b:01.0",
+		log: `pcieport 0000:1b:05.0: PCI bridge to [bus 1d]
+pci_bus 0000:1c: busn_res: can not insert [bus 1c-20] under [bus 1b-20] (conflicts with (null) [bus 1d])
+pcieport 0000:1b:01.0: PCI bridge to [bus 1c-20]`},
 	{code: "bus-range-conflict", name: "registers of two root ports", want: rootPort,
 		change: func(m *machine.Machine) {
 			at(m, rootPort).Registers.Bridge = &pcie.Bridge{Secondary: 1, Subordinate: 5}
@@ -34,11 +34,11 @@ pcieport 0000:0b:01.0: PCI bridge to [bus 0c-10]`},
 		},
 		log: "pci 0000:02:00.0: PCI bridge to [bus 03-05]\npci_bus 0000:03: busn_res: [bus 03-05] end is updated to 03"},
 	{code: "bus-range-conflict", name: "inverted ranges of one bridge",
-		log: "pci_bus 0004:43: busn_res: can not insert [bus 43-41] under [bus 42-41] (conflicts with (null) [bus 42-41])"},
+		log: "pci_bus 0006:53: busn_res: can not insert [bus 53-51] under [bus 52-51] (conflicts with (null) [bus 52-51])"},
 	{code: "bus-range-conflict", name: "an inverted range against another bus",
-		log: "pci_bus 0004:43: busn_res: can not insert [bus 43-41] under [bus 40-50] (conflicts with (null) [bus 42])"},
+		log: "pci_bus 0006:53: busn_res: can not insert [bus 53-51] under [bus 50-60] (conflicts with (null) [bus 52])"},
 	{code: "bus-range-conflict", name: "the range above is too small",
-		log: "pci_bus 0004:42: busn_res: can not insert [bus 42-46] under [bus 41] (conflicts with (null) [bus 41])"},
+		log: "pci_bus 0006:52: busn_res: can not insert [bus 52-56] under [bus 51] (conflicts with (null) [bus 51])"},
 	{code: "bus-range-conflict", name: "nested ranges",
 		change: func(m *machine.Machine) {
 			at(m, rootPort).Registers.Bridge = &pcie.Bridge{Secondary: 1, Subordinate: 4}

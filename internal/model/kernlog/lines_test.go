@@ -104,7 +104,7 @@ var lines = []struct {
 	{"pci_bus 0002:63: busn_res: can not insert [bus 63-61] under [bus 62-61] (conflicts with (null) [bus 62-60])", "",
 		BusNumbers{Change: BusesRefused, Bus: "0002:63", Buses: Buses{0x63, 0x61}, Under: Buses{0x62, 0x61}, Conflict: Buses{0x62, 0x60}}},
 	{"pci 0002:62:00.0: devices behind bridge are unusable because [bus 45-74] cannot be assigned for them", "0002:62:00.0", BusNumbers{Change: BusesUnusable, Buses: Buses{0x45, 0x74}}},
-	{"pci 0000:3c:00.0: No bus number available for hot-added bridge", "0000:3c:00.0", BusNumbers{Change: BusNumbersOut}},
+	{"pci 0000:6c:00.0: No bus number available for hot-added bridge", "0000:6c:00.0", BusNumbers{Change: BusNumbersOut}},
 	{"pcieport 0000:05:00.0: bridge has subordinate 41 but max busn 46", "0000:05:00.0", BusNumbers{Change: SubordinateTooSmall, Buses: Buses{0, 0x41}, Max: 0x46}},
 	{"pci 0000:05:00.0: PCI bridge to [bus 06-0a]", "0000:05:00.0", BusNumbers{Change: BusesAssigned, Buses: Buses{6, 10}}},
 	{"pci_bus 0000:00: root bus resource [bus 00-7f]", "", BusNumbers{Change: RootBuses, Bus: "0000:00", Buses: Buses{0, 0x7f}}},

@@ -103,7 +103,7 @@ func (r *Registers) decodeROM(v uint32) {
 	}
 }
 
-// decodeBARs leaves out registers that read 0: not implemented, or never
+// decodeBARs leaves out registers that read 0: absent, or never
 // given an address.
 func decodeBARs(c space, at, n int) []BAR {
 	var out []BAR
