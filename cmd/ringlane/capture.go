@@ -21,11 +21,12 @@ import (
 
 func newCaptureCommand() *cobra.Command {
 	var (
+		from     []string
 		output   = "-"
 		identity bool
 	)
 	command := &cobra.Command{
-		Use:   "capture [-o FILE]",
+		Use:   "capture [--from PATH...] [-o FILE]",
 		Short: "Write all that topo and doctor need of this machine into one file",
 
 		DisableFlagsInUseLine: true,
@@ -39,20 +40,28 @@ Serial numbers, UUIDs, MAC addresses and the host's name are replaced by made-up
 which are the same in every capture of this machine, unless --keep-identity is given.
 Nothing of that is needed for a diagnosis.
 
+After --from it makes the same file of what people sent: the inputs that topo and
+doctor take, in any mix.
+
 It works without root, and says on standard error what it could not read: without
 root the kernel hides most of configuration space, and often its log.
 
 Exit status: 0; 1 if the file cannot be written; 2 for a wrong command line; 3 if
 there is no PCI bus to read.`,
 		Example: `  sudo ringlane capture -o machine.ringlane
+  ringlane capture -o machine.ringlane --from nvidia-bug-report.log.gz lspci.txt
   ringlane doctor --from machine.ringlane`,
-		Args: noArguments,
-		RunE: func(command *cobra.Command, _ []string) error {
-			m, log, err := liveMachine()
-			if err != nil {
-				return blindError{err}
+		Args: func(command *cobra.Command, args []string) error {
+			if len(from) == 0 {
+				return noArguments(command, args)
 			}
-			m.LogText = log // whole, so that a newer ringlane can read more from it
+			return nil
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			m, err := captured(append(from, args...), command.InOrStdin())
+			if err != nil {
+				return err
+			}
 			if !identity {
 				if m, err = withoutIdentity(m, machineKey()); err != nil {
 					return err
@@ -68,9 +77,24 @@ there is no PCI bus to read.`,
 		},
 	}
 	flags := command.Flags()
+	flags.StringArrayVar(&from, "from", nil, "read `PATH`, and all that follow it, instead of this machine")
 	flags.StringVarP(&output, "output", "o", output, "write to `FILE`; - is standard output")
 	flags.BoolVar(&identity, "keep-identity", false, "keep serial numbers, UUIDs, MAC addresses and the host's name")
 	return command
+}
+
+// captured is the document to write: of this machine with its whole log, so that
+// a newer ringlane can read more from it, or of what files say of another.
+func captured(paths []string, stdin io.Reader) (*machine.Machine, error) {
+	if len(paths) > 0 {
+		return readMachine(paths, stdin)
+	}
+	m, log, err := liveMachine()
+	if err != nil {
+		return nil, blindError{err}
+	}
+	m.LogText = log
+	return m, nil
 }
 
 func writeCapture(w io.Writer, m *machine.Machine) error {

@@ -79,21 +79,22 @@ func withoutIdentity(m *machine.Machine, key []byte) (*machine.Machine, error) {
 	}
 	slices.SortStableFunc(k.exact, func(a, b string) int { return len(b) - len(a) })
 
-	text, err := json.Marshal(m)
-	if err != nil {
+	var text bytes.Buffer
+	if err := m.Save(&text); err != nil { // with the lines of its log
 		return nil, fmt.Errorf("replace identities: %w", err)
 	}
 	var tree any
-	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder := json.NewDecoder(&text)
 	decoder.UseNumber()
 	if err := decoder.Decode(&tree); err != nil {
 		return nil, fmt.Errorf("replace identities: %w", err)
 	}
-	if text, err = json.Marshal(k.walk(tree)); err != nil {
+	masked, err := json.Marshal(k.walk(tree))
+	if err != nil {
 		return nil, fmt.Errorf("replace identities: %w", err)
 	}
 	out := &machine.Machine{}
-	if err := json.Unmarshal(text, out); err != nil {
+	if err := json.Unmarshal(masked, out); err != nil {
 		return nil, fmt.Errorf("replace identities: %w", err)
 	}
 	return out, nil

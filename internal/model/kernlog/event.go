@@ -58,7 +58,7 @@ const (
 	// MaxLine is where a line is cut, in bytes.
 	MaxLine = 4096
 	// MaxRaw is how many lines an entry keeps as evidence.
-	MaxRaw = 16
+	MaxRaw = 48
 )
 
 // Parse gives the entries of a whole text in the order of their lines.

@@ -1,6 +1,11 @@
 package machine
 
-import "ringlane/internal/model/kernlog"
+import (
+	"cmp"
+	"slices"
+
+	"ringlane/internal/model/kernlog"
+)
 
 // LogPart says where a part of the kernel log came from: Machine.LogParts[i]
 // is that of the entries whose Part is i. Parts often repeat one log (syslog,
@@ -54,7 +59,14 @@ func (m *Machine) logTexts() []LogText {
 	for i := range texts {
 		texts[i].LogPart = m.LogParts[i]
 	}
-	for i := range m.Log {
+	// In the order of the lines: a record is complete, and in the log, only after
+	// what stood between its lines.
+	order := make([]int, len(m.Log))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(m.Log[a].Line, m.Log[b].Line) })
+	for _, i := range order {
 		t := &texts[m.Log[i].Part]
 		t.Lines = append(t.Lines, m.Log[i].Raw...)
 	}
