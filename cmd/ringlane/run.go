@@ -13,6 +13,7 @@ import (
 	"ringlane/internal/hardware/probe"
 	"ringlane/internal/hardware/sys"
 	"ringlane/internal/model/topology"
+	"ringlane/internal/run/communicator"
 	"ringlane/internal/run/launch"
 )
 
@@ -164,19 +165,13 @@ func checkNodes(text string) error {
 	return nil
 }
 
-// seconds is a flag: a duration above zero, in which a bare number is seconds.
+// seconds is a flag: a duration as RINGLANE_TIMEOUT has it.
 type seconds time.Duration
 
 func (s *seconds) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if number, e := strconv.ParseFloat(text, 64); e == nil {
-		d, err = time.Duration(number*float64(time.Second)), nil
-	}
-	if err != nil || d <= 0 {
-		return usagef("not a time above zero, such as 90s, 2m or 90")
-	}
+	d, err := communicator.ParseTimeout(text) // as the ranks will read it
 	*s = seconds(d)
-	return nil
+	return err
 }
 
 func (s *seconds) String() string {

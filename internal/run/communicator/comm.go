@@ -2,6 +2,7 @@ package communicator
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,8 @@ type Comm struct {
 	layout     layout
 	ends       *ends
 	spins      int // polls before a waiting rank offers its core
+	patience   time.Duration
+	warn       func(text string) // told once of an operation that has waited for patience
 	table      collective.Table
 	recorder   *telemetry.Recorder
 
@@ -102,6 +105,8 @@ func newComm(cfg Config, l layout, secret string, peers []peer) *Comm {
 	}
 	c.ends = l.connect(cfg.Rank, windows, bells)
 	c.lanes = newLanes(c)
+	c.patience = DefaultTimeout
+	c.warn = func(text string) { fmt.Fprintf(os.Stderr, "ringlane: rank %d: %s\n", c.rank, text) }
 	c.spins = spinPolls
 	if cfg.Size > (sys.Grants{}).Cores() {
 		c.spins = spinPollsShared
@@ -116,18 +121,6 @@ func (c *Comm) Rank() int { return c.rank }
 
 // Size is the number of ranks.
 func (c *Comm) Size() int { return c.size }
-
-// Timeout is the deadline of a collective.
-func (c *Comm) Timeout() time.Duration { return c.cfg.Timeout }
-
-// Members lists process and host of every rank.
-func (c *Comm) Members() []Member {
-	members := make([]Member, c.size)
-	for p := range c.peers {
-		members[p] = c.peers[p].Member
-	}
-	return members
-}
 
 // Staging is the shared memory that this rank contributes, in bytes, and
 // whether it lies on huge pages.
@@ -144,7 +137,7 @@ func (c *Comm) Stats() []telemetry.Latency { return c.recorder.Latencies() }
 // prepare makes o, whose call has been checked, ready to be submitted.
 func (c *Comm) prepare(o *operation) {
 	o.comm = c
-	o.sequence, o.finished, o.blockedOn = 0, false, 0
+	o.sequence, o.finished, o.warned, o.blockedOn = 0, false, false, 0
 	o.err = nil
 	o.settled.Store(false)
 	select {

@@ -264,7 +264,13 @@ func (c *Comm) suspect(o *operation, now time.Time) *Error {
 				o.name(), c.who(p))
 		}
 	}
-	if now.Sub(o.started) < c.cfg.Timeout {
+	waited := now.Sub(o.started)
+	if waited < c.cfg.Timeout {
+		// A long deadline, such as torch's half hour, must not keep the name back.
+		if waited >= c.patience && !o.warned {
+			o.warned = true
+			c.warn(fmt.Sprintf("%s: still waiting after %v: %s (the deadline is %v)", o.name(), c.patience, c.culprits(o), c.cfg.Timeout))
+		}
 		return nil
 	}
 	return failf(Timeout, "%s: no progress within %v: %s (raise RINGLANE_TIMEOUT if that rank is only slow)", o.name(), c.cfg.Timeout, c.culprits(o))

@@ -71,6 +71,34 @@ func TestStoppedRankIsNamedAtTheDeadline(t *testing.T) {
 	}
 }
 
+// Long before a long deadline the rank that is waited for is named, once.
+func TestLongWaitIsTold(t *testing.T) {
+	together(t, 2, nil, func(c *Comm) error {
+		if c.rank == 1 {
+			if _, err := c.Recv(make([]byte, 1), dtype.U8, 0, 0); err != nil {
+				return err
+			}
+			return allReduceOnes(c, 10)
+		}
+		told := make(chan string, 8)
+		c.patience, c.warn = 20*time.Millisecond, func(text string) { told <- text }
+		done := make(chan error)
+		go func() { done <- allReduceOnes(c, 10) }()
+		text := <-told
+		if !strings.Contains(text, "still waiting") || !strings.Contains(text, "rank 1 (pid") || !strings.Contains(text, "has not entered") {
+			t.Errorf("told: %s", text)
+		}
+		time.Sleep(120 * time.Millisecond) // several more looks around
+		if err := c.Send([]byte{0}, dtype.U8, 1, 0); err != nil {
+			return err
+		}
+		if n := len(told); n != 0 {
+			t.Errorf("told %d times more", n)
+		}
+		return <-done
+	})
+}
+
 func TestMissingRankIsNamedAtTheDeadline(t *testing.T) {
 	dir := t.TempDir()
 	private(t, dir)

@@ -33,6 +33,7 @@ type operation struct {
 	blockedOn int // the peer that the current step waits for
 
 	started  time.Time // when it became the head of the queue
+	warned   bool      // that it takes long
 	finished bool
 }
 

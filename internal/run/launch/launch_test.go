@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ringlane/internal/hardware/sys"
+	"ringlane/internal/run/communicator"
 )
 
 // patience bounds every wait of these tests; none of them asserts a time.
@@ -222,7 +223,7 @@ func TestEnvironmentOfEachRank(t *testing.T) {
 	shared := map[string]string{}
 	for rank := range 3 {
 		values := map[string]string{}
-		var places map[string]place
+		var places map[string]communicator.Member
 		var pid int
 		for _, line := range l.seen {
 			line, ok := strings.CutPrefix(line, fmt.Sprintf("[%d] ", rank))

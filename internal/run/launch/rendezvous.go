@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"ringlane/internal/run/communicator"
 )
 
 // longestBase keeps the sockets that ranks open in the rendezvous directory
@@ -47,12 +49,6 @@ func makeRendezvous(job string, announce func(directory string)) (string, error)
 	return "", fmt.Errorf("cannot make a private directory for the ranks to meet in: %w (set TMPDIR to a short path that you can write to)", failed)
 }
 
-// place says where a rank runs.
-type place struct {
-	PID  int    `json:"pid"`
-	Host string `json:"host"`
-}
-
 // writeRanks writes ranks.json, from which an error about a rank that never
 // joined takes that rank's pid and host. It appears whole or not at all.
 func writeRanks(directory string, pids []int) error {
@@ -60,9 +56,9 @@ func writeRanks(directory string, pids []int) error {
 	if err != nil {
 		host = "localhost"
 	}
-	places := make(map[string]place, len(pids))
+	places := make(map[string]communicator.Member, len(pids))
 	for rank, pid := range pids {
-		places[strconv.Itoa(rank)] = place{pid, host}
+		places[strconv.Itoa(rank)] = communicator.Member{PID: pid, Host: host}
 	}
 	text, err := json.Marshal(places)
 	if err != nil {
