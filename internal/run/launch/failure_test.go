@@ -314,8 +314,10 @@ func TestProcessWithAnOddName(t *testing.T) {
 	l.begin().await("ready")
 	for _, pid := range l.running() {
 		p, err := readProcess(strconv.Itoa(pid))
-		if err != nil || p.pid != pid || p.session == 0 || p.start == 0 || p.ended() {
-			t.Errorf("readProcess(%d) = %+v, %v", pid, p, err)
+		// 0 is a session led from outside this PID namespace, as in a container.
+		sid, _ := unix.Getsid(pid)
+		if err != nil || p.pid != pid || p.session != sid || p.start == 0 || p.ended() {
+			t.Errorf("readProcess(%d) = %+v, %v, want session %d", pid, p, err, sid)
 		}
 	}
 	in.Close()
