@@ -31,6 +31,7 @@ var floors = []struct {
 }{
 	{"internal/model/dtype", nil, "an element type is a value that everything else counts in"},
 	{"internal/model/pcie", nil, "registers and link arithmetic stand on nothing"},
+	{"internal/model/cpu", nil, "which CPUs share what is a value, read elsewhere"},
 	{"internal/model/kernlog", nil, "a log line is text; what it means for a device is decided elsewhere"},
 	{"internal/model/machine", []string{"internal/model/dtype", "internal/model/pcie", "internal/model/kernlog"}, "a machine is made of devices and events"},
 	{"internal/model/topology", []string{"internal/model/dtype", "internal/model/pcie", "internal/model/kernlog", "internal/model/machine"}, "a topology is drawn from machines"},
