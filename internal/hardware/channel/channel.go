@@ -26,6 +26,8 @@ type Writer interface {
 	Reserve(n int) ([]byte, bool)
 	// Commit publishes the reserved message with a tag, and wakes sleepers.
 	Commit(tag uint32)
+	// Drained reports whether every reader has released every message.
+	Drained() bool
 }
 
 // Reader is the receiving end. Only one goroutine at a time may use it.
@@ -86,15 +88,20 @@ func NewCredit(acks []*atomic.Uint64) Credit { return Credit{acks: acks} }
 // lines are looked at only when the last known count does not suffice, so once
 // in Slots messages.
 func (c *Credit) Free(n uint64) bool {
-	if n-c.seen < Slots {
-		return true
-	}
+	return n-c.seen < Slots || n-c.look(n) < Slots
+}
+
+// Drained reports whether all of the first n messages have been released.
+func (c *Credit) Drained(n uint64) bool { return c.seen == n || c.look(n) == n }
+
+// look reads the acknowledgements of n messages.
+func (c *Credit) look(n uint64) uint64 {
 	least := n
 	for _, a := range c.acks {
 		least = min(least, a.Load())
 	}
 	c.seen = least
-	return n-least < Slots
+	return least
 }
 
 // Ring wakes everybody in bells.

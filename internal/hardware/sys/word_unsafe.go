@@ -51,3 +51,12 @@ func Overlap(a, b []byte) bool {
 	pa, pb := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
 	return pa < pb+uintptr(len(b)) && pb < pa+uintptr(len(a))
 }
+
+// Within says at which offset of outer all of inner lies, if it does.
+func Within(inner, outer []byte) (at int, ok bool) {
+	if len(inner) == 0 || len(outer) == 0 {
+		return 0, false
+	}
+	at = int(uintptr(unsafe.Pointer(&inner[0])) - uintptr(unsafe.Pointer(&outer[0])))
+	return at, at >= 0 && at <= len(outer)-len(inner)
+}

@@ -68,19 +68,6 @@ func (d description) String() string {
 	return s
 }
 
-// tag condenses what all ranks must agree on into the tag of every message of
-// the call, so that data of one call is never taken for that of another.
-func (d description) tag(sequence uint64, algorithm, protocol int) uint32 {
-	h := uint64(14695981039346656037) // FNV-1a over words
-	for _, v := range [...]uint64{
-		sequence, uint64(d.collective), uint64(d.typ), uint64(d.op), uint64(d.root), uint64(d.count), uint64(algorithm), uint64(protocol),
-	} {
-		h = (h ^ v) * 1099511628211
-		h ^= h >> 29
-	}
-	return uint32(h ^ h>>32)
-}
-
 // lengths is the number of elements that In and Out must have on this rank.
 func (c *Call) lengths(ranks, rank int) (in, out int) {
 	n, atRoot := c.Count, rank == c.Root

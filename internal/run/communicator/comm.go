@@ -29,6 +29,7 @@ type peer struct {
 	control control
 	process sys.Process
 	window  *shm.Window
+	arena   *shm.Window // the memory that it lends, nil for this rank itself
 }
 
 // Comm is this rank's part of a communicator: an ordered set of ranks that
@@ -48,6 +49,8 @@ type Comm struct {
 	warn       func(text string) // told once of an operation that has waited for patience
 	table      collective.Table
 	recorder   *telemetry.Recorder
+	born       time.Time
+	arena      *shm.Arena // what this rank lends to its peers, or nil
 
 	busy   atomic.Bool // a blocking collective is inside its call
 	failed atomic.Pointer[Error]
@@ -59,13 +62,13 @@ type Comm struct {
 	inboxFull atomic.Bool
 	closed    bool // the windows are unmapped; guarded by inboxMu
 
-	driver  sync.Mutex // its holder alone touches what follows
-	queue   []*operation
-	lanes   *lanes
-	routes  map[routeKey]*route
-	kernels map[kernelKey]reduce.Kernel
-	// turn is when the head of the queue last changed.
-	turn     time.Time
+	driver   sync.Mutex // its holder alone touches what follows
+	queue    []*operation
+	lanes    *lanes
+	routes   map[routeKey]*route
+	plans    [plans]plan
+	uneven   plan
+	turn     time.Duration // when the head of the queue last changed
 	sequence uint64
 	partial  []byte
 	terms    []reduce.Source
@@ -80,15 +83,15 @@ type Comm struct {
 	groups   map[string]int
 }
 
-func newComm(cfg Config, l layout, secret string, peers []peer) *Comm {
+func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena) *Comm {
 	c := &Comm{
 		rank: cfg.Rank, size: cfg.Size, cfg: cfg, secret: secret,
-		peers: peers, layout: l,
+		peers: peers, layout: l, arena: arena,
 		control:    peers[cfg.Rank].control,
 		table:      collective.Defaults(),
 		recorder:   telemetry.NewRecorder(),
 		routes:     map[routeKey]*route{},
-		kernels:    map[kernelKey]reduce.Kernel{},
+		born:       time.Now(),
 		partial:    make([]byte, max(l.segment, llPayload)),
 		terms:      make([]reduce.Source, 0, cfg.Size),
 		barrierIn:  make([]byte, 1),
@@ -116,6 +119,9 @@ func newComm(cfg Config, l layout, secret string, peers []peer) *Comm {
 	return c
 }
 
+// clock is the time since the communicator was made.
+func (c *Comm) clock() time.Duration { return time.Since(c.born) }
+
 // Rank is this rank's number, from 0.
 func (c *Comm) Rank() int { return c.rank }
 
@@ -139,12 +145,15 @@ func (c *Comm) prepare(o *operation) {
 	o.comm = c
 	o.sequence, o.finished, o.warned, o.blockedOn = 0, false, false, 0
 	o.err = nil
+	o.owed = o.owed[:0]
 	o.settled.Store(false)
-	select {
-	case <-o.done:
-	default:
+	if o.awaited.Swap(false) {
+		select {
+		case <-o.done:
+		default:
+		}
 	}
-	o.submitted = time.Now()
+	o.submitted = c.clock()
 }
 
 // ready validates a call, or says why no call is possible.
@@ -182,8 +191,15 @@ func (c *Comm) Do(call Call) error {
 		return err
 	}
 	c.prepare(o)
-	c.submit(o)
-	c.await(&o.pending, time.Time{})
+	if c.driver.TryLock() {
+		c.collect() // what was submitted before comes first
+		c.queue = append(c.queue, o)
+		c.drive(&o.pending, never)
+		c.leave()
+	} else {
+		c.submit(o)
+		c.await(&o.pending, never)
+	}
 	o.call = Call{} // it must not keep the buffers alive
 	return o.result()
 }
@@ -272,6 +288,11 @@ func (c *Comm) Close() error {
 		}
 		if err := c.peers[p].window.Close(); first == nil {
 			first = err
+		}
+		if a := c.peers[p].arena; a != nil {
+			if err := a.Close(); first == nil {
+				first = err
+			}
 		}
 	}
 	return first

@@ -50,6 +50,7 @@ var Environment = []Variable{
 	{"RINGLANE_RENDEZVOUS", "private directory in which the ranks meet (else one below the temporary directory)"},
 	{"RINGLANE_TIMEOUT", "deadline of joining and of every collective, such as 90s or 2m (default 60s)"},
 	{"RINGLANE_STAGING", "shared memory a rank gives to a communicator, such as 4M (default 16M)"},
+	{"RINGLANE_WINDOW", "address space for buffers in a window, such as 64G; 0 does without (default the machine's memory)"},
 	{"RINGLANE_ALGO", "algorithm where the collective has it: ring, tree, oneshot, direct (default auto)"},
 	{"RINGLANE_PROTOCOL", "protocol: ll or simple (default auto)"},
 }

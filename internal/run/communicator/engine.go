@@ -57,7 +57,6 @@ func (c *Comm) poll() (moved bool) {
 	for len(c.queue) > 0 {
 		o := c.queue[0]
 		if o.sequence == 0 {
-			c.dispatch(o)
 			o.begin()
 		}
 		m, err := o.advance()
@@ -88,8 +87,8 @@ func (c *Comm) poll() (moved bool) {
 // complete tells the one who waits for o.
 func (c *Comm) complete(o *operation, err *Error) {
 	if err == nil {
-		c.turn = time.Now()
-		c.recorder.Record(o.call.Collective, max(len(o.call.In), len(o.call.Out)), c.turn.Sub(o.submitted))
+		c.turn = c.clock()
+		c.recorder.Record(o.call.Collective, max(len(o.call.In), len(o.call.Out)), c.turn-o.submitted)
 	}
 	c.settle(&o.pending, err)
 }
@@ -111,7 +110,7 @@ func (c *Comm) idle() bool { return len(c.queue) == 0 && !c.lanes.active() }
 type waiter interface{ over() bool }
 
 // drive polls until w is over. The caller holds c.driver.
-func (c *Comm) drive(w waiter, until time.Time) {
+func (c *Comm) drive(w waiter, until time.Duration) {
 	polls, naps := 0, 0
 	for {
 		moved := c.poll()
@@ -131,8 +130,8 @@ func (c *Comm) drive(w waiter, until time.Time) {
 			sys.Yield()
 			continue
 		}
-		now := time.Now()
-		if !until.IsZero() && now.After(until) {
+		now := c.clock()
+		if until != never && now > until {
 			return
 		}
 		ticket := c.control.bell.Doze()
@@ -152,8 +151,8 @@ func (c *Comm) drive(w waiter, until time.Time) {
 		if naps++; naps > shortNaps {
 			nap = longNap
 		}
-		if !until.IsZero() {
-			nap = min(nap, time.Until(until))
+		if until != never {
+			nap = min(nap, until-now)
 		}
 		c.control.bell.Sleep(ticket, min(nap, c.untilDeadline(now)))
 		c.control.bell.Awake()
@@ -195,7 +194,7 @@ func (c *Comm) background() {
 		case <-c.wake:
 		}
 		c.driver.Lock()
-		c.drive(everything{c}, time.Time{})
+		c.drive(everything{c}, never)
 		c.leave()
 	}
 }
@@ -215,7 +214,7 @@ func (c *Comm) fail(err *Error) {
 
 // inspect looks, after a wait that was long enough to sleep, for a reason why
 // nothing moves. It reports whether it failed the communicator.
-func (c *Comm) inspect(now time.Time) bool {
+func (c *Comm) inspect(now time.Duration) bool {
 	if len(c.queue) > 0 {
 		if err := c.suspect(c.queue[0], now); err != nil {
 			return c.condemn(err)
@@ -238,7 +237,7 @@ func (c *Comm) condemn(err *Error) bool {
 }
 
 // suspect says why o cannot finish, or nil.
-func (c *Comm) suspect(o *operation, now time.Time) *Error {
+func (c *Comm) suspect(o *operation, now time.Duration) *Error {
 	for p := range c.peers {
 		if p == c.rank {
 			continue
@@ -264,7 +263,7 @@ func (c *Comm) suspect(o *operation, now time.Time) *Error {
 				o.name(), c.who(p))
 		}
 	}
-	waited := now.Sub(o.started)
+	waited := now - o.started
 	if waited < c.cfg.Timeout {
 		// A long deadline, such as torch's half hour, must not keep the name back.
 		if waited >= c.patience && !o.warned {
@@ -333,10 +332,10 @@ func (c *Comm) echo(peer int) *Error {
 const reported = "reported by rank"
 
 // untilDeadline is the time left to the operation that is due first.
-func (c *Comm) untilDeadline(now time.Time) time.Duration {
+func (c *Comm) untilDeadline(now time.Duration) time.Duration {
 	left := longNap
 	if len(c.queue) > 0 {
-		left = min(left, c.queue[0].started.Add(c.cfg.Timeout).Sub(now))
+		left = min(left, c.queue[0].started+c.cfg.Timeout-now)
 	}
 	return max(left, time.Millisecond)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // version of the meeting's messages and of the layout of windows.
-const version = 1
+const version = 2
 
 // grace is how much longer than the deadline a rank waits for rank 0 to say who
 // is missing, once it is connected.
@@ -33,7 +33,10 @@ type note struct {
 	Config    *terms `json:",omitempty"` // hello
 	Member    Member
 	Grant     grant
+	Arena     int    `json:",omitempty"` // bytes that the member lends, with a third descriptor
+	Blind     bool   `json:",omitempty"` // answer: this rank cannot map the arenas
 	Secret    string `json:",omitempty"` // go
+	Lend      bool   `json:",omitempty"` // go: all ranks see the arenas of all
 	Error     string `json:",omitempty"`
 	ErrorCode Code   `json:",omitempty"`
 }
@@ -60,7 +63,7 @@ func Join(cfg Config) (*Comm, error) {
 }
 
 func join(cfg Config, known []acquaintance) (*Comm, error) {
-	l, err := plan(cfg.Size, cfg.Staging)
+	l, err := newLayout(cfg.Size, cfg.Staging)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +88,10 @@ func join(cfg Config, known []acquaintance) (*Comm, error) {
 		j.abandon()
 		return nil, err
 	}
-	return newComm(cfg, l, secret, j.peers), nil
+	if j.blind {
+		j.arena = nil
+	}
+	return newComm(cfg, l, secret, j.peers, j.arena), nil
 }
 
 func newSecret() string {
@@ -101,6 +107,9 @@ type joining struct {
 	deadline time.Time
 	peers    []peer
 	grants   []grant
+	arena    *shm.Arena // what this rank lends
+	arenas   []int      // bytes that each rank lends
+	blind    bool       // some rank lends nothing, or cannot see what another lends
 }
 
 // own makes this rank's window and handle.
@@ -126,6 +135,12 @@ func (j *joining) own() error {
 	j.peers[j.cfg.Rank] = peer{Member: Member{os.Getpid(), host}, window: w, process: process, control: controlOf(w.Bytes)}
 	j.grants = make([]grant, j.cfg.Size)
 	j.grants[j.cfg.Rank] = grant{limit.Group, limit.Available}
+	j.arenas = make([]int, j.cfg.Size)
+	if j.arena, err = arena(); err != nil {
+		j.blind = true
+		return nil
+	}
+	j.arenas[j.cfg.Rank] = len(j.arena.Window().Bytes)
 	return nil
 }
 
@@ -152,6 +167,9 @@ func (j *joining) abandon() {
 		if p.window != nil {
 			p.window.Close()
 			p.process.Close()
+			if p.arena != nil {
+				p.arena.Close()
+			}
 		}
 	}
 }
@@ -162,21 +180,53 @@ func (j *joining) hello() note {
 		Config: &terms{j.cfg.Size, j.cfg.Staging, j.cfg.Algorithm, j.cfg.Protocol},
 		Member: j.peers[j.cfg.Rank].Member,
 		Grant:  j.grants[j.cfg.Rank],
+		Arena:  j.arenas[j.cfg.Rank],
 	}
 }
 
+// descriptors are what introduces a rank to others: its window, its process
+// and, if it has one, its arena.
+func (j *joining) descriptors(rank int) []int {
+	p := &j.peers[rank]
+	fds := []int{p.window.FD(), p.process.FD()}
+	switch {
+	case p.arena != nil:
+		fds = append(fds, p.arena.FD())
+	case rank == j.cfg.Rank && j.arena != nil:
+		fds = append(fds, j.arena.Window().FD())
+	}
+	return fds
+}
+
 // admit takes over what another rank handed out.
-func (j *joining) admit(rank int, m Member, fds []int) error {
-	if len(fds) != 2 {
+func (j *joining) admit(rank int, m Member, lends int, fds []int) error {
+	want := 2
+	if lends > 0 {
+		want++
+	}
+	if len(fds) != want {
 		closeAll(fds)
-		return failf(System, "join: rank %d handed over %d descriptors, 2 are needed (raise ulimit -n)", rank, len(fds))
+		return failf(System, "join: rank %d handed over %d descriptors, %d are needed (raise ulimit -n)", rank, len(fds), want)
+	}
+	j.arenas[rank] = lends
+	var lent *shm.Window
+	if lends > 0 {
+		var err error
+		if lent, err = shm.OpenArena(fds[2], lends); err != nil {
+			j.blind = true // address space is short: do without
+		}
+	} else {
+		j.blind = true
 	}
 	w, err := shm.Open(fds[0], j.layout.bytes)
 	if err != nil {
 		unix.Close(fds[1])
+		if lent != nil {
+			lent.Close()
+		}
 		return failf(Memory, "join: rank %d cannot map the window of rank %d: %v (lower RINGLANE_STAGING)", j.cfg.Rank, rank, err)
 	}
-	j.peers[rank] = peer{Member: m, window: w, process: sys.ProcessFromFD(fds[1]), control: controlOf(w.Bytes)}
+	j.peers[rank] = peer{Member: m, window: w, process: sys.ProcessFromFD(fds[1]), control: controlOf(w.Bytes), arena: lent}
 	return nil
 }
 
@@ -201,9 +251,8 @@ func (j *joining) visit() (secret string, err error) {
 	if err := sameUser(conn); err != nil {
 		return "", err
 	}
-	own := j.peers[j.cfg.Rank]
 	conn.SetDeadline(j.deadline.Add(grace))
-	if err := write(conn, j.hello(), own.window.FD(), own.process.FD()); err != nil {
+	if err := write(conn, j.hello(), j.descriptors(j.cfg.Rank)...); err != nil {
 		return "", failf(System, "join: cannot greet rank 0: %v", err)
 	}
 	for range j.cfg.Size - 1 {
@@ -211,15 +260,16 @@ func (j *joining) visit() (secret string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if err := j.admit(n.Rank, n.Member, fds); err != nil {
+		if err := j.admit(n.Rank, n.Member, n.Arena, fds); err != nil {
 			write(conn, note{Rank: j.cfg.Rank, Error: err.Error(), ErrorCode: codeOf(err)})
 			return "", err
 		}
 	}
-	if err := write(conn, note{Rank: j.cfg.Rank}); err != nil {
+	if err := write(conn, note{Rank: j.cfg.Rank, Blind: j.blind}); err != nil {
 		return "", failf(System, "join: cannot answer rank 0: %v", err)
 	}
 	n, _, err := j.read(conn)
+	j.blind = !n.Lend
 	return n.Secret, err
 }
 
@@ -286,7 +336,7 @@ func (j *joining) host() (secret string, err error) {
 		if g == nil {
 			continue
 		}
-		err := j.admit(r, g.hello.Member, dup(g.fds))
+		err := j.admit(r, g.hello.Member, g.hello.Arena, dup(g.fds))
 		if err != nil {
 			return fail(err)
 		}
@@ -301,7 +351,11 @@ func (j *joining) host() (secret string, err error) {
 				continue
 			}
 			p := &j.peers[r]
-			if err := write(g.conn, note{Rank: r, Member: p.Member}, p.window.FD(), p.process.FD()); err != nil {
+			lends, fds := j.arenas[r], j.descriptors(r)
+			if len(fds) == 2 {
+				lends = 0
+			}
+			if err := write(g.conn, note{Rank: r, Member: p.Member, Arena: lends}, fds...); err != nil {
 				return fail(j.lost(to))
 			}
 		}
@@ -317,12 +371,13 @@ func (j *joining) host() (secret string, err error) {
 		if n.Error != "" {
 			return fail(&Error{n.ErrorCode, n.Error})
 		}
+		j.blind = j.blind || n.Blind
 	}
 	secret = newSecret()
 	for _, g := range guests {
 		if g != nil {
 			// A rank that is lost now is found out by its process handle.
-			write(g.conn, note{Secret: secret})
+			write(g.conn, note{Secret: secret, Lend: !j.blind})
 		}
 	}
 	return secret, nil
@@ -520,7 +575,7 @@ func write(conn *net.UnixConn, n note, fds ...int) error {
 
 func read(conn *net.UnixConn) (n note, fds []int, err error) {
 	text := make([]byte, 64<<10)
-	rights := make([]byte, unix.CmsgSpace(2*4))
+	rights := make([]byte, unix.CmsgSpace(3*4))
 	size, rsize, _, _, err := conn.ReadMsgUnix(text, rights)
 	if err != nil {
 		return n, nil, err

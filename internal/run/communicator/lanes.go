@@ -269,7 +269,7 @@ func (l *lanes) drain(err *Error) {
 }
 
 // suspect says why a message cannot finish, or nil.
-func (l *lanes) suspect(now time.Time) (err *Error) {
+func (l *lanes) suspect(now time.Duration) (err *Error) {
 	c := l.comm
 	l.each(func(m *message) {
 		if err != nil {
@@ -301,7 +301,7 @@ func (l *lanes) suspect(now time.Time) (err *Error) {
 				return
 			}
 		}
-		if now.Sub(m.submitted) >= c.cfg.Timeout {
+		if now-m.submitted >= c.cfg.Timeout {
 			whom := "no rank sent one"
 			if m.peer != AnySource {
 				whom = fmt.Sprintf("%s does not answer, over shared memory", c.whoNow(m.peer))

@@ -49,7 +49,7 @@ type layout struct {
 	bytes   int
 }
 
-func plan(ranks, staging int) (layout, error) {
+func newLayout(ranks, staging int) (layout, error) {
 	l := layout{ranks: ranks}
 	fixed := l.place(0) + int(flows)*page // each flow begins on a page
 	// Simple slots: one shared channel, one private and one lane from each peer.

@@ -6,7 +6,6 @@ import (
 	"ringlane/internal/hardware/channel"
 	"ringlane/internal/hardware/reduce"
 	"ringlane/internal/hardware/sys"
-	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 )
 
@@ -16,24 +15,19 @@ type operation struct {
 	pending
 	comm *Comm
 	call Call
-	desc description
 
-	route     *route
-	shared    flow
-	private   flow
-	most      int // elements of a segment at the most
-	narrow    int // bytes of an element
-	wide      int // bytes of an element of the accumulator type
-	kernel    reduce.Kernel
+	*plan
 	sequence  uint64 // number of the collective in this communicator, 0 until it starts
 	tag       uint32
-	rounds    int
 	round     int
 	step      int
-	blockedOn int // the peer that the current step waits for
+	blockedOn int // the peer that the current step waits for, -1 for all
+	in, out   loan
+	// owed are the channels with messages that refer to memory of the caller.
+	owed []channel.Writer
 
-	started  time.Time // when it became the head of the queue
-	warned   bool      // that it takes long
+	started  time.Duration // when it became the head of the queue
+	warned   bool          // that it takes long
 	finished bool
 }
 
@@ -42,40 +36,23 @@ func (o *operation) begin() {
 	c := o.comm
 	c.sequence++
 	o.sequence = c.sequence
-	if o.started = o.submitted; c.turn.After(o.started) {
-		o.started = c.turn
+	o.started = max(o.submitted, c.turn)
+	o.plan = c.planFor(&o.call)
+	o.tag = o.plan.tag(o.sequence)
+	o.round, o.step = 0, 0
+	o.in, o.out = c.loanOf(o.call.In), c.loanOf(o.call.Out)
+	if o.route.exposed && sys.Overlap(o.call.In, o.call.Out) {
+		o.in.ok = false
 	}
-	o.desc = o.call.description()
-	o.tag = o.desc.tag(o.sequence, o.route.number, int(o.private))
 	c.control.describe(o.sequence, o.desc)
-
-	o.narrow = o.call.Type.Size()
-	o.wide = dtype.Accumulator(o.call.Type, o.call.Op).Size()
-	o.kernel = c.kernel(o.call.Type, o.call.Op)
-	element := o.narrow
-	if o.route.partial {
-		element = o.wide
-	}
-	align := o.call.align()
-	o.most = min(c.layout.payload(o.private), c.layout.payload(o.shared)) / element / align * align
-	o.round, o.step, o.rounds = 0, 0, 0
-	for i := range o.route.program {
-		n := o.chunkLen(o.route.program[i].Chunk)
-		o.rounds = max(o.rounds, (n+o.most-1)/o.most)
-	}
 }
 
-func (o *operation) chunkLen(chunk int) int {
-	in, out := o.call.chunk(chunk, o.route.chunks, o.comm.size, o.comm.rank)
-	return max(in.len, out.len)
-}
-
-// place is the current segment of a chunk in bytes of In and of Out, and its
-// number of elements.
-func (o *operation) place(chunk int) (in, out, elements int) {
-	i, u := o.call.chunk(chunk, o.route.chunks, o.comm.size, o.comm.rank)
-	s := segment(max(i.len, u.len), o.most, o.call.align(), o.round)
-	return (i.at + s.at) * o.narrow, (u.at + s.at) * o.narrow, s.len
+// place is the current segment of the current step.
+func (o *operation) place() place {
+	if o.rounds == 1 {
+		return o.places[o.step]
+	}
+	return o.plan.place(&o.call, o.route.program[o.step].Chunk, o.round, o.comm.size, o.comm.rank)
 }
 
 // advance carries out steps until one has to wait. It reports whether any was
@@ -95,97 +72,142 @@ func (o *operation) advance() (moved bool, err *Error) {
 		}
 		o.step = 0
 	}
+	for len(o.owed) > 0 {
+		last := len(o.owed) - 1
+		if !o.owed[last].Drained() {
+			o.blockedOn = -1
+			return moved, nil
+		}
+		o.owed = o.owed[:last]
+	}
 	o.comm.control.completed.Store(o.sequence)
 	o.finished = true
 	return true, nil
 }
 
 func (o *operation) try(s *schedule.Step) (bool, *Error) {
-	in, out, n := o.place(s.Chunk)
-	if n == 0 {
+	at := o.place()
+	if at.elements == 0 {
 		return true, nil // every rank cuts the chunk alike, so its peer skips it too
 	}
-	size := n * o.narrow
+	size := at.elements * o.narrow
 	switch s.Kind {
 	case schedule.Copy:
-		if src, dst := o.call.In[in:in+size], o.call.Out[out:out+size]; !sys.Same(src, dst) {
+		if src, dst := o.call.In[at.in:at.in+size], o.call.Out[at.out:at.out+size]; !sys.Same(src, dst) {
 			copy(dst, src)
 		}
 		return true, nil
 
 	case schedule.Send:
-		if s.Value == schedule.Partial {
-			size = n * o.wide
-		}
-		w := o.writer(s.Peer)
-		room, ok := w.Reserve(size)
-		if !ok {
+		if !o.send(s, at, size) {
 			o.blockedOn = s.Peer
 			return false, nil
 		}
-		switch s.Value {
-		case schedule.Input:
-			copy(room, o.call.In[in:in+size])
-		case schedule.Partial:
-			copy(room, o.comm.partial[:size])
-		case schedule.Output:
-			copy(room, o.call.Out[out:out+size])
-		}
-		w.Commit(o.tag)
 		return true, nil
 
 	case schedule.Recv:
 		r := o.reader(s.Peer, s.Shared)
-		message, tag, ok := r.Peek()
+		message, ok, err := o.receive(r, s.Peer, size)
 		if !ok {
-			o.blockedOn = s.Peer
-			return false, nil
-		}
-		if err := o.accept(s.Peer, tag, len(message), size); err != nil {
 			return false, err
 		}
-		copy(o.call.Out[out:out+size], message)
+		copy(o.call.Out[at.out:at.out+size], message)
 		r.Release()
 		return true, nil
 
 	case schedule.Reduce:
-		return o.reduce(s, in, out, n)
+		return o.reduce(s, at)
 	}
 	panic("communicator: a step of unknown kind")
 }
 
-func (o *operation) reduce(s *schedule.Step, in, out, n int) (bool, *Error) {
+// send puts a message into its channel, or a reference to it where its readers
+// can see the memory that it lies in.
+func (o *operation) send(s *schedule.Step, at place, size int) bool {
+	var data []byte
+	var lend loan
+	switch s.Value {
+	case schedule.Input:
+		data, lend = o.call.In[at.in:at.in+size], o.in.from(at.in)
+	case schedule.Output:
+		data, lend = o.call.Out[at.out:at.out+size], o.out.from(at.out)
+	case schedule.Partial:
+		data = o.comm.partial[:at.elements*o.wide]
+	}
+	w := o.writer(s.Peer)
+	if lend.ok && size >= lendFrom {
+		room, ok := w.Reserve(referenceBytes)
+		if ok {
+			lend.write(room, size)
+			w.Commit(o.tag | lent)
+			o.owe(w)
+		}
+		return ok
+	}
+	room, ok := w.Reserve(len(data))
+	if ok {
+		copy(room, data)
+		w.Commit(o.tag)
+	}
+	return ok
+}
+
+// owe keeps the operation from ending before w is drained.
+func (o *operation) owe(w channel.Writer) {
+	for _, known := range o.owed {
+		if known == w {
+			return
+		}
+	}
+	o.owed = append(o.owed, w)
+}
+
+// receive looks at the next message from peer, of size bytes.
+func (o *operation) receive(r channel.Reader, peer, size int) ([]byte, bool, *Error) {
+	message, tag, ok := r.Peek()
+	if !ok {
+		o.blockedOn = peer
+		return nil, false, nil
+	}
+	if tag == o.tag|lent {
+		message = o.comm.borrow(peer, message)
+		tag = o.tag
+	}
+	if err := o.accept(peer, tag, len(message), size); err != nil {
+		return nil, false, err
+	}
+	return message, true, nil
+}
+
+func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
 	terms := o.comm.terms[:0]
+	narrow, wide := at.elements*o.narrow, at.elements*o.wide
 	for _, from := range s.From {
 		term := reduce.Source{Wide: from.Value == schedule.Partial}
-		size := n * o.narrow
-		if term.Wide {
-			size = n * o.wide
-		}
 		switch {
 		case from.Rank != o.comm.rank:
-			message, tag, ok := o.reader(from.Rank, from.Shared).Peek()
-			if !ok {
-				o.blockedOn = from.Rank
-				return false, nil
+			size := narrow
+			if term.Wide {
+				size = wide
 			}
-			if err := o.accept(from.Rank, tag, len(message), size); err != nil {
+			message, ok, err := o.receive(o.reader(from.Rank, from.Shared), from.Rank, size)
+			if !ok {
 				return false, err
 			}
 			term.Data = message
 		case from.Value == schedule.Input:
-			term.Data = o.call.In[in : in+size]
+			term.Data = o.call.In[at.in : at.in+narrow]
 		case from.Value == schedule.Partial:
-			term.Data = o.comm.partial[:size]
+			term.Data = o.comm.partial[:wide]
 		default:
-			term.Data = o.call.Out[out : out+size]
+			term.Data = o.call.Out[at.out : at.out+narrow]
 		}
 		terms = append(terms, term)
 	}
 	if s.Value == schedule.Partial {
-		o.kernel(o.comm.partial[:n*o.wide], true, terms, o.comm.size)
+		o.kernel(o.comm.partial[:wide], true, terms, o.comm.size)
 	} else {
-		o.kernel(o.call.Out[out:out+n*o.narrow], false, terms, o.comm.size)
+		o.kernel(o.call.Out[at.out:at.out+narrow], false, terms, o.comm.size)
 	}
 	for _, from := range s.From {
 		if from.Rank != o.comm.rank {

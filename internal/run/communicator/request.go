@@ -11,10 +11,11 @@ import (
 
 // pending is what somebody can wait for.
 type pending struct {
-	submitted time.Time
+	submitted time.Duration // since the communicator was made
 	settled   atomic.Bool
+	awaited   atomic.Bool // somebody waits for done
 	err       *Error
-	done      chan struct{} // holds a token once settled
+	done      chan struct{} // holds a token once settled and awaited
 }
 
 func (p *pending) over() bool { return p.settled.Load() }
@@ -29,24 +30,34 @@ func (p *pending) result() error {
 func (c *Comm) settle(p *pending, err *Error) {
 	p.err = err
 	p.settled.Store(true)
+	if !p.awaited.Load() {
+		return
+	}
 	select {
 	case p.done <- struct{}{}:
 	default:
 	}
 }
 
-// await drives until p has settled or the time has come; a zero until is never.
-func (c *Comm) await(p *pending, until time.Time) bool {
+// never as a time limit is none.
+const never time.Duration = 0
+
+// await drives until p has settled or the time has come.
+func (c *Comm) await(p *pending, until time.Duration) bool {
 	if c.driver.TryLock() {
 		c.drive(p, until)
 		c.leave()
 		return p.settled.Load()
 	}
+	p.awaited.Store(true)
+	if p.settled.Load() {
+		return true
+	}
 	c.ringSelf()
-	if until.IsZero() {
+	if until == never {
 		<-p.done
 	} else {
-		t := time.NewTimer(time.Until(until))
+		t := time.NewTimer(until - c.clock())
 		defer t.Stop()
 		select {
 		case <-p.done:
@@ -88,9 +99,9 @@ func (r *Request) From() int { return r.message.from }
 // the communicator's deadline alone; beyond another limit it returns a Timeout
 // and the operation goes on.
 func (r *Request) Wait(limit time.Duration) error {
-	var until time.Time
+	until := never
 	if limit > 0 {
-		until = time.Now().Add(limit)
+		until = r.comm.clock() + limit
 	}
 	if r.Done() || r.comm.await(r.pending, until) {
 		return r.pending.result()
@@ -139,7 +150,7 @@ func (c *Comm) Send(buf []byte, typ dtype.Type, dst, tag int) error {
 	if err != nil {
 		return err
 	}
-	c.await(&m.pending, time.Time{})
+	c.await(&m.pending, never)
 	return m.result()
 }
 
@@ -150,7 +161,7 @@ func (c *Comm) Recv(buf []byte, typ dtype.Type, src, tag int) (from int, err err
 	if err != nil {
 		return 0, err
 	}
-	c.await(&m.pending, time.Time{})
+	c.await(&m.pending, never)
 	return m.from, m.result()
 }
 
@@ -191,7 +202,7 @@ func (c *Comm) post(send bool, buf []byte, typ dtype.Type, peer, tag int) (*mess
 		return nil, failf(Argument, "%v: ranks go from 0 to %d", m, c.size-1)
 	}
 	m.done = make(chan struct{}, 1)
-	m.submitted = time.Now()
+	m.submitted = c.clock()
 	c.inboxMu.Lock()
 	c.messages = append(c.messages, m)
 	c.inboxFull.Store(true)

@@ -105,6 +105,8 @@ func (w *writer) Commit(tag uint32) {
 	channel.Ring(w.bells)
 }
 
+func (w *writer) Drained() bool { return w.credit.Drained(w.sent) }
+
 type reader struct {
 	slots    [channel.Slots][]uint64
 	scratch  []byte

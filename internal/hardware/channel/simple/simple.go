@@ -30,7 +30,7 @@ func stride(payload int) int { return line + (payload+line-1)/line*line }
 
 type slot struct {
 	sequence *atomic.Uint64 // number of the message in it, from 1
-	about    *atomic.Uint64 // tag<<32 | length
+	about    *uint64        // tag<<32 | length
 	short    []byte         // the message if it has up to inline bytes
 	long     []byte         // the message if it has more
 }
@@ -47,7 +47,7 @@ func slots(mem []byte, payload int) (s [channel.Slots]slot) {
 		at := i * stride(payload)
 		s[i] = slot{
 			sequence: sys.Word64(mem, at),
-			about:    sys.Word64(mem, at+8),
+			about:    &sys.Words64(mem[at+8 : at+header])[0],
 			short:    mem[at+header : at+line : at+line],
 			long:     mem[at+line : at+line+payload : at+line+payload],
 		}
@@ -84,10 +84,12 @@ func (w *writer) Reserve(n int) ([]byte, bool) {
 func (w *writer) Commit(tag uint32) {
 	s := &w.slots[w.sent%channel.Slots]
 	w.sent++
-	s.about.Store(uint64(tag)<<32 | uint64(w.reserved))
+	*s.about = uint64(tag)<<32 | uint64(w.reserved)
 	s.sequence.Store(w.sent)
 	channel.Ring(w.bells)
 }
+
+func (w *writer) Drained() bool { return w.credit.Drained(w.sent) }
 
 type reader struct {
 	slots    [channel.Slots]slot
@@ -107,7 +109,7 @@ func (r *reader) Peek() ([]byte, uint32, bool) {
 	if s.sequence.Load() != r.received+1 {
 		return nil, 0, false
 	}
-	about := s.about.Load()
+	about := *s.about
 	// The length comes from another process: never trust it with our bounds.
 	n := min(int(uint32(about)), len(s.long))
 	return s.data(n), uint32(about >> 32), true

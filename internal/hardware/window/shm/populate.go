@@ -16,14 +16,17 @@ import (
 // is bound to and before its peers know of the window. What the window holds
 // stays as it is, also while peers write to it.
 func (m *Window) Populate() error {
-	mem := m.Bytes[:cap(m.Bytes)]
+	return populate(m.Bytes[:cap(m.Bytes)])
+}
+
+func populate(mem []byte) error {
 	err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
 	if errors.Is(err, unix.EINVAL) { // before Linux 5.14
 		touch(mem)
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("back a window of %d bytes with memory: %w (is memory, or the pool of huge pages, used up?)", len(mem), err)
+		return fmt.Errorf("back %d bytes of a window with memory: %w (is memory, or the pool of huge pages, used up?)", len(mem), err)
 	}
 	return nil
 }

@@ -1,0 +1,185 @@
+package communicator
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"ringlane/internal/hardware/reduce"
+	"ringlane/internal/logic/collective"
+	"ringlane/internal/model/dtype"
+	"ringlane/internal/model/schedule"
+)
+
+// Every rank draws for itself whether its buffers lie in a window, and whether
+// they are one, and spoils its input as soon as its own call is over: no peer
+// may still read it.
+func TestBuffersInWindows(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 7} {
+		for _, algorithm := range []string{auto, "oneshot", "direct", "ring", "tree"} {
+			t.Run(fmt.Sprintf("%d/%s", n, algorithm), func(t *testing.T) {
+				seed := rand.Uint64()
+				t.Logf("seed %d", seed)
+				set := func(cfg *Config) { cfg.Algorithm, cfg.Staging = algorithm, 4<<20 }
+				together(t, n, set, func(c *Comm) error {
+					own := rand.New(rand.NewPCG(seed, uint64(c.rank)+1))
+					all := rand.New(rand.NewPCG(seed, 0))
+					for _, k := range schedule.Collectives {
+						if k == schedule.SendRecv || k == schedule.Barrier {
+							continue
+						}
+						for _, count := range []int{1, lendFrom/4 + 1, 1000 + all.IntN(5000), 100000 + all.IntN(5000)} {
+							call := Call{Collective: k, Type: dtype.I32, Count: count, Root: all.IntN(n), Op: dtype.Sum}
+							if err := lendAndSpoil(c, call, own); err != nil {
+								return err
+							}
+						}
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+func lendAndSpoil(c *Comm, call Call, rng *rand.Rand) error {
+	memory := func(elements int) ([]byte, func(), error) {
+		if rng.IntN(2) == 0 {
+			return make([]byte, 4*elements), func() {}, nil
+		}
+		skip := 4 * rng.IntN(3)
+		b, err := Alloc(4*elements + skip)
+		if err != nil {
+			return nil, nil, err
+		}
+		return b[skip:], func() { Free(b) }, nil
+	}
+	in, out := call.lengths(c.size, c.rank)
+	src, freeIn, err := memory(max(in, out))
+	if err != nil {
+		return err
+	}
+	defer freeIn()
+	dst, freeOut, err := memory(out)
+	if err != nil {
+		return err
+	}
+	defer freeOut()
+	call.In, call.Out = src[:4*in], dst
+	if rng.IntN(2) == 0 {
+		whole := Call{Collective: call.Collective, Type: call.Type, Count: call.Count, Root: call.Root, In: src[:4*in], Out: src[:4*out]}
+		own := 4 * c.rank * call.Count
+		switch call.Collective {
+		case schedule.AllGather, schedule.Gather:
+			if out > 0 {
+				whole.In = src[own:][:4*in]
+			}
+		case schedule.ReduceScatter, schedule.Scatter:
+			if in > 0 {
+				whole.Out = src[own:][:4*out]
+			}
+		}
+		if call.Collective != schedule.AllToAll {
+			call.In, call.Out = whole.In, whole.Out
+		}
+	}
+	view := reduce.View[int32](call.In)
+	for i := range view {
+		view[i] = int32(value(c.rank, i))
+	}
+	if err := c.Do(call); err != nil {
+		return err
+	}
+	got := append([]int32(nil), reduce.View[int32](call.Out)...)
+	for i := range view {
+		view[i] = -1
+	}
+	for i, want := range expectation(call, c.size, c.rank) {
+		if got[i] != want {
+			return fmt.Errorf("%v on rank %d of %d: element %d is %d, want %d", &call, c.rank, c.size, i, got[i], want)
+		}
+	}
+	return nil
+}
+
+// With buffers in windows nothing is staged: what a rank writes to its channels
+// is references.
+func TestWindowsAreLent(t *testing.T) {
+	set := func(cfg *Config) { cfg.Algorithm = "direct" }
+	together(t, 2, set, func(c *Comm) error {
+		b, err := Alloc(1 << 20)
+		if err != nil {
+			return err
+		}
+		defer Free(b)
+		if err := c.Do(Call{Collective: schedule.AllReduce, Count: 1 << 18, In: b, Out: b}); err != nil {
+			return err
+		}
+		slots := c.layout.slots(sharedSimple, [][]byte{c.peers[0].window.Bytes, c.peers[1].window.Bytes}, c.rank, 0)
+		for i, v := range slots[2*64:c.layout.segment] { // beyond the header of the first slot
+			if v != 0 {
+				return fmt.Errorf("byte %d of the first slot was written", i)
+			}
+		}
+		return nil
+	})
+}
+
+func TestForgedReferences(t *testing.T) {
+	together(t, 2, nil, func(c *Comm) error {
+		room := make([]byte, referenceBytes)
+		for _, l := range []struct{ at, size int }{{-1, 8}, {0, -1}, {1 << 62, 1 << 62}, {len(c.peers[1-c.rank].arena.Bytes), 1}} {
+			loan{l.at, true}.write(room, l.size)
+			if c.borrow(1-c.rank, room) != nil {
+				return fmt.Errorf("%d bytes at %d were believed", l.size, l.at)
+			}
+		}
+		if c.borrow(1-c.rank, room[:8]) != nil {
+			return errors.New("half a reference was believed")
+		}
+		return nil
+	})
+}
+
+func TestFree(t *testing.T) {
+	b, err := Alloc(10000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[0], b[9999] = 1, 2
+	for name, bad := range map[string][]byte{"ordinary memory": make([]byte, 8), "the middle of a block": b[4096:]} {
+		if err := Free(bad); err == nil || !strings.Contains(err.Error(), "no block") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := Free(b); err != nil {
+		t.Error(err)
+	}
+	if err := Free(b); !errors.Is(err, Argument) {
+		t.Errorf("freed twice: %v", err)
+	}
+	again, err := Alloc(10000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Free(again)
+	if again[0] != 0 || again[9999] != 0 {
+		t.Error("memory came back as it was left")
+	}
+	if _, err := Alloc(1 << 60); !errors.Is(err, Memory) {
+		t.Errorf("1 EiB: %v", err)
+	}
+}
+
+// References travel by either protocol.
+func TestReferencesByEitherProtocol(t *testing.T) {
+	for _, protocol := range []string{collective.LL, collective.Simple} {
+		set := func(cfg *Config) { cfg.Protocol = protocol }
+		together(t, 3, set, func(c *Comm) error {
+			rng := rand.New(rand.NewPCG(1, uint64(c.rank)))
+			return lendAndSpoil(c, Call{Collective: schedule.AllReduce, Type: dtype.I32, Op: dtype.Max, Count: 30000}, rng)
+		})
+	}
+}

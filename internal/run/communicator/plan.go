@@ -1,0 +1,165 @@
+package communicator
+
+import (
+	"ringlane/internal/hardware/reduce"
+	"ringlane/internal/logic/collective"
+	"ringlane/internal/model/dtype"
+	"ringlane/internal/model/schedule"
+)
+
+// plan is how calls of one description are carried out: everything that does
+// not depend on the buffers, or on the calls before.
+type plan struct {
+	desc     description
+	made     bool
+	route    *route
+	shared   flow
+	private  flow
+	kernel   reduce.Kernel
+	narrow   int // bytes of an element
+	wide     int // bytes of an element of the accumulator type
+	most     int // elements of a segment at the most
+	rounds   int
+	identity uint64  // condenses what all ranks must agree on
+	places   []place // of each step, where one round does
+}
+
+// place is the current segment of a step's chunk: where it begins in In and in
+// Out, in bytes, and its number of elements.
+type place struct{ in, out, elements int }
+
+// plans is the number of descriptions that a communicator remembers; a model
+// has some tens of buckets.
+const plans = 64
+
+// planFor returns the plan of a call. It stays as it is until the next call.
+func (c *Comm) planFor(call *Call) *plan {
+	d := call.description()
+	if d.count < 0 {
+		c.uneven = plan{}
+		c.draw(&c.uneven, d, call)
+		return &c.uneven
+	}
+	p := &c.plans[d.slot()]
+	if !p.made || p.desc != d {
+		*p = plan{}
+		c.draw(p, d, call)
+	}
+	return p
+}
+
+func (d description) slot() uint64 {
+	h := uint64(d.count)<<16 ^ uint64(d.collective)<<12 ^ uint64(d.typ)<<8 ^ uint64(d.op)<<4 ^ uint64(d.root)
+	return h * 0x9e3779b97f4a7c15 >> 58 // Fibonacci hashing to 6 bits
+}
+
+func (c *Comm) draw(p *plan, d description, call *Call) {
+	p.desc, p.made = d, true
+	algorithm, protocol := c.Route(*call)
+	p.shared, p.private = sharedSimple, privateSimple
+	if protocol == collective.LL {
+		p.shared, p.private = sharedLL, privateLL
+	}
+	key := routeKey{d.collective, algorithm, d.root}
+	if p.route = c.routes[key]; p.route == nil {
+		p.route = newRoute(key, c.size, c.rank)
+		c.routes[key] = p.route
+	}
+	p.kernel = reduce.For(d.typ, d.op)
+	p.narrow = d.typ.Size()
+	p.wide = dtype.Accumulator(d.typ, d.op).Size()
+	element := p.narrow
+	if p.route.partial {
+		element = p.wide
+	}
+	align := call.align()
+	p.most = min(c.layout.payload(p.private), c.layout.payload(p.shared)) / element / align * align
+	for i := range p.route.program {
+		in, out := call.chunk(p.route.program[i].Chunk, p.route.chunks, c.size, c.rank)
+		n := max(in.len, out.len)
+		p.rounds = max(p.rounds, (n+p.most-1)/p.most)
+	}
+	if p.rounds == 1 {
+		p.places = make([]place, len(p.route.program))
+		for i, step := range p.route.program {
+			p.places[i] = p.place(call, step.Chunk, 0, c.size, c.rank)
+		}
+	}
+	p.identity = d.identity(p.route.number, int(p.private))
+}
+
+// place computes where segment round of a chunk lies.
+func (p *plan) place(call *Call, chunk, round, ranks, rank int) place {
+	i, u := call.chunk(chunk, p.route.chunks, ranks, rank)
+	s := segment(max(i.len, u.len), p.most, call.align(), round)
+	return place{(i.at + s.at) * p.narrow, (u.at + s.at) * p.narrow, s.len}
+}
+
+// identity condenses what all ranks must agree on.
+func (d description) identity(algorithm, protocol int) uint64 {
+	h := uint64(14695981039346656037) // FNV-1a over words
+	for _, v := range [...]uint64{
+		uint64(d.collective), uint64(d.typ), uint64(d.op), uint64(d.root), uint64(d.count), uint64(algorithm), uint64(protocol),
+	} {
+		h = (h ^ v) * 1099511628211
+		h ^= h >> 29
+	}
+	return h
+}
+
+// tag marks the messages of call number sequence, so that data of one call is
+// never taken for that of another. Its last bit is free (see lent).
+func (p *plan) tag(sequence uint64) uint32 {
+	h := (p.identity ^ sequence) * 0x9e3779b97f4a7c15
+	return uint32(h>>32) &^ lent
+}
+
+// route is what a collective's way through the ranks does not owe to the size
+// of the message.
+type route struct {
+	number  int // position in the registry, part of the identity
+	chunks  int
+	program schedule.Program
+	partial bool // messages may carry partial results
+	// exposed says that an input is shown to everyone while its owner writes
+	// the result to the same place, if that is the same memory: who has read it
+	// is not implied by the result.
+	exposed bool
+}
+
+type routeKey struct {
+	collective schedule.Collective
+	algorithm  string
+	root       int
+}
+
+func newRoute(key routeKey, size, rank int) *route {
+	a, err := collective.Find(key.collective, key.algorithm)
+	if err != nil {
+		panic(err) // Route names only algorithms that exist
+	}
+	r := &route{chunks: a.Chunks(size)}
+	for i, b := range collective.Algorithms(key.collective) {
+		if b.Name == a.Name {
+			r.number = i
+		}
+	}
+	// Whether partial results travel must be the same on all ranks, since it
+	// decides how large a segment is.
+	for other := range size {
+		for _, s := range a.Program(size, other, key.root) {
+			r.partial = r.partial || s.Kind == schedule.Send && s.Value == schedule.Partial
+		}
+	}
+	r.program = a.Program(size, rank, key.root)
+	shown := map[int]bool{}
+	for _, s := range r.program {
+		switch {
+		case s.Kind == schedule.Send && s.Value == schedule.Input && s.Peer == schedule.Everyone:
+			shown[s.Chunk] = true
+		case s.Kind == schedule.Recv, s.Kind == schedule.Reduce && s.Value == schedule.Output:
+			r.exposed = r.exposed || shown[s.Chunk]
+		}
+	}
+	return r
+}
