@@ -33,6 +33,7 @@ var floors = []struct {
 	{"internal/model/pcie", nil, "registers and link arithmetic stand on nothing"},
 	{"internal/model/cpu", nil, "which CPUs share what is a value, read elsewhere"},
 	{"internal/model/kernlog", nil, "a log line is text; what it means for a device is decided elsewhere"},
+	{"internal/model/weakmem", nil, "a memory model is a law of processors, whatever runs on them"},
 	{"internal/model/machine", []string{"internal/model/dtype", "internal/model/pcie", "internal/model/kernlog"}, "a machine is made of devices and events"},
 	{"internal/model/topology", []string{"internal/model/dtype", "internal/model/pcie", "internal/model/kernlog", "internal/model/machine"}, "a topology is drawn from machines"},
 	{"internal/model/schedule", []string{"internal/model"}, "a schedule runs over a topology: the top of the model"},
