@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Grants reads what the kernel grants this process. Root stands before every
@@ -20,10 +18,18 @@ type Grants struct{ Root string }
 // cut down by the CPU quota of its control groups, at least 1.
 func (g Grants) Cores() int {
 	cores := 1
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err == nil {
-		cores = set.Count()
+	if set, err := Affinity(); err == nil {
+		cores = len(set)
 	}
+	if quota, limited := g.Quota(); limited {
+		cores = min(cores, quota)
+	}
+	return max(cores, 1)
+}
+
+// Quota is the number of whole cores that the bandwidth control of this
+// process's control groups amounts to, and whether there is such a bound.
+func (g Grants) Quota() (cores int, limited bool) {
 	for _, dir := range g.groups("cpu") {
 		var quota, period int64
 		if f := strings.Fields(g.text(dir, "cpu.max")); len(f) == 2 {
@@ -31,11 +37,11 @@ func (g Grants) Cores() int {
 		} else {
 			quota, period = number(g.text(dir, "cpu.cfs_quota_us")), number(g.text(dir, "cpu.cfs_period_us"))
 		}
-		if quota > 0 && period > 0 {
-			cores = min(cores, int(quota/period))
+		if quota > 0 && period > 0 && (!limited || int(quota/period) < cores) {
+			cores, limited = int(quota/period), true
 		}
 	}
-	return max(cores, 1)
+	return cores, limited
 }
 
 // MemoryLimit says who bounds the memory of this process and how much it still

@@ -19,7 +19,7 @@ type CPU struct {
 	Node    int // NUMA node, 0 where the kernel knows none
 	Package int // socket
 	// Capacity is the kernel's measure of a core's speed, 1024 for the fastest
-	// of the machine; 0 where the kernel sees no difference.
+	// of the machine and where no difference is known.
 	Capacity int
 }
 
