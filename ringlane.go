@@ -106,6 +106,21 @@ func (c *Comm) Abort(why string) { c.c.Abort(why) }
 // Close leaves the communicator. Other ranks complete their calls without it.
 func (c *Comm) Close() error { return c.c.Close() }
 
+// Alloc returns n zeroed elements in a window of this process: other ranks read
+// them where they lie, so that collectives on them copy less. They serve every
+// communicator and stay, unseen by the garbage collector, until Free.
+func Alloc[T Element](n int) ([]T, error) {
+	var zero [1]T
+	b, err := communicator.Alloc(n * len(reduce.Bytes(zero[:])))
+	if err != nil {
+		return nil, err
+	}
+	return reduce.View[T](b), nil
+}
+
+// Free gives a slice from Alloc back. No operation may be under way on it.
+func Free[T Element](s []T) error { return communicator.Free(reduce.Bytes(s)) }
+
 // F16 and BF16 are elements of 16 bits, as their bit patterns.
 type (
 	F16  uint16 // IEEE 754 binary16

@@ -181,6 +181,34 @@ func rlgo_abort(comm C.rl_comm, why *C.char) C.int32_t {
 	return report(err)
 }
 
+// rl_alloc stores in memory the address of bytes zeroed bytes in a window: other
+// ranks read them where they lie, so that collectives on them copy less. They
+// are aligned to a page, belong to no communicator, and stay until rl_free.
+//
+//export rlgo_alloc
+func rlgo_alloc(bytes C.uint64_t, memory *unsafe.Pointer) C.int32_t {
+	if memory == nil || bytes < 1 || bytes > 1<<56 {
+		return invalid("alloc: the size is out of range, or memory is NULL")
+	}
+	b, err := communicator.Alloc(int(bytes))
+	if err != nil {
+		return report(err)
+	}
+	*memory = unsafe.Pointer(unsafe.SliceData(b))
+	return C.RL_OK
+}
+
+// rl_free gives memory from rl_alloc back; NULL is fine. No operation may be
+// under way on it.
+//
+//export rlgo_free
+func rlgo_free(memory unsafe.Pointer) C.int32_t {
+	if memory == nil {
+		return C.RL_OK
+	}
+	return report(communicator.Free(unsafe.Slice((*byte)(memory), 1)))
+}
+
 // rl_all_reduce leaves the reduction of every rank's in (count elements) in
 // every rank's out. in may be out.
 //

@@ -38,6 +38,16 @@ int32_t rl_abort(rl_comm comm, const char *why) {
 	return rlgo_abort(comm, (char *)why);
 }
 
+int32_t rl_alloc(uint64_t bytes, void **memory) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_alloc");
+	return rlgo_alloc(bytes, memory);
+}
+
+int32_t rl_free(void *memory) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_free");
+	return rlgo_free(memory);
+}
+
 int32_t rl_all_reduce(rl_comm comm, const void *in, void *out, uint64_t count, int32_t dtype, int32_t op, rl_request *request) {
 	if (rl_in_forked_child()) return rl_refuse_forked("rl_all_reduce");
 	return rlgo_all_reduce(comm, (void *)in, out, count, dtype, op, request);

@@ -92,6 +92,15 @@ int32_t rl_close(rl_comm comm);
  * into their error texts. */
 int32_t rl_abort(rl_comm comm, const char *why);
 
+/* rl_alloc stores in memory the address of bytes zeroed bytes in a window: other
+ * ranks read them where they lie, so that collectives on them copy less. They
+ * are aligned to a page, belong to no communicator, and stay until rl_free. */
+int32_t rl_alloc(uint64_t bytes, void **memory);
+
+/* rl_free gives memory from rl_alloc back; NULL is fine. No operation may be
+ * under way on it. */
+int32_t rl_free(void *memory);
+
 /* rl_all_reduce leaves the reduction of every rank's in (count elements) in
  * every rank's out. in may be out. */
 int32_t rl_all_reduce(rl_comm comm, const void *in, void *out, uint64_t count, int32_t dtype, int32_t op, rl_request *request);

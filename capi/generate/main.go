@@ -48,7 +48,7 @@ var ctypes = map[string]string{
 	"C.rl_comm": "rl_comm", "C.rl_request": "rl_request",
 	"C.int32_t": "int32_t", "C.uint64_t": "uint64_t", "C.double": "double",
 	"*C.rl_comm": "rl_comm *", "*C.rl_request": "rl_request *",
-	"*C.int32_t": "int32_t *", "*C.uint64_t": "uint64_t *", "*C.char": "char *", "unsafe.Pointer": "void *",
+	"*C.int32_t": "int32_t *", "*C.uint64_t": "uint64_t *", "*C.char": "char *", "unsafe.Pointer": "void *", "*unsafe.Pointer": "void **",
 }
 
 func generate(source string) (header, entry []byte, err error) {

@@ -87,11 +87,25 @@ int main(void) {
 		OK(rl_barrier(pair, NULL));
 	}
 
+	/* Buffers in a window. */
+	void *lent = NULL;
+	OK(rl_alloc(1 << 20, &lent));
+	float *w = lent;
+	CHECK(w[0] == 0 && w[(1 << 18) - 1] == 0);
+	w[1 << 17] = (float)rank + 1;
+	OK(rl_all_reduce(comm, w, w, 1 << 18, RL_F32, RL_SUM, &request));
+	OK(rl_wait(request, -1));
+	CHECK(w[1 << 17] == 3);
+	OK(rl_free(lent));
+	OK(rl_free(NULL));
+	CHECK(rl_free(b) == RL_EARGUMENT);
+	CHECK(rl_alloc(0, &lent) == RL_EARGUMENT && rl_alloc(UINT64_MAX, &lent) == RL_EARGUMENT && rl_alloc(8, NULL) == RL_EARGUMENT);
+
 	uint64_t needed = 0;
 	OK(rl_stats(comm, NULL, 0, &needed));
 	char *text = malloc(needed);
 	OK(rl_stats(comm, text, needed, &needed));
-	CHECK(strstr(text, "\"allreduce\",\"count\":2") != NULL);
+	CHECK(strstr(text, "\"allreduce\",\"count\":3") != NULL);
 	free(text);
 
 	/* Bad arguments are errors with a text. */
