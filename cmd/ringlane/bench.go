@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ringlane/internal/hardware/sys"
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/benchmark"
@@ -38,10 +37,11 @@ type benchFlags struct {
 	iterations int
 	inPlace    bool
 	json       bool
+	bind       bindFlag
 }
 
 func newBenchCommand() *cobra.Command {
-	f := benchFlags{device: "cpu", smallest: "8", largest: "64M", factor: 4, dtype: "f32", op: "sum", algorithm: "auto", protocol: "auto"}
+	f := benchFlags{ranks: "auto", device: "cpu", smallest: "8", largest: "64M", factor: 4, dtype: "f32", op: "sum", algorithm: "auto", protocol: "auto"}
 	names := []string{}
 	for _, c := range schedule.Collectives {
 		names = append(names, c.String())
@@ -86,7 +86,7 @@ for a wrong command line.`,
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&f.ranks, "ranks", "n", strconv.Itoa(max(sys.Grants{}.Cores(), 2)), "number of `RANKS`, or several: 2,4")
+	flags.StringVarP(&f.ranks, "ranks", "n", f.ranks, "number of `RANKS`, or several: 2,4 (auto: one for each usable core, at least 2)")
 	flags.StringVar(&f.device, "device", f.device, "where the buffers lie: `cpu`")
 	flags.StringVar(&f.sizes, "sizes", "", "the `SIZES` to measure, such as 8,4K,1M")
 	flags.StringVar(&f.smallest, "min", f.smallest, "smallest `SIZE`")
@@ -99,6 +99,7 @@ for a wrong command line.`,
 	flags.IntVar(&f.iterations, "iters", 0, "timed `CALLS` a size (as many as fit half a second)")
 	flags.BoolVar(&f.inPlace, "in-place", false, "use one buffer for input and output, as torch does")
 	flags.BoolVar(&f.json, "json", false, "write JSON")
+	f.bind.add(flags)
 	return command
 }
 
@@ -141,6 +142,7 @@ type benchResult struct {
 	Dtype      string            `json:"dtype"`
 	Op         string            `json:"op"`
 	InPlace    bool              `json:"in_place"`
+	CPUs       []string          `json:"cpus"` // that each rank is bound to, null where none is
 	Machine    benchmark.Machine `json:"machine"`
 	Setup      benchmark.Setup   `json:"setup"`
 	Rows       []benchmark.Row   `json:"rows"`
@@ -196,6 +198,9 @@ func (f *benchFlags) options(args []string) (o benchmark.Options, ranks []int, e
 	}
 	if f.device != "cpu" {
 		return o, nil, usagef("--device %s: this version measures host memory only (write cpu)", f.device)
+	}
+	if f.ranks == "auto" {
+		f.ranks = strconv.Itoa(min(max(launch.Cores(), 2), communicator.MaxRanks))
 	}
 	for _, word := range strings.Split(f.ranks, ",") {
 		n, err := strconv.Atoi(word)
@@ -256,6 +261,17 @@ func (f *benchFlags) measure(o benchmark.Options, n int, r *benchResult, table i
 	if err != nil {
 		return err
 	}
+	bind, err := f.bind.choice()
+	if err != nil {
+		return err
+	}
+	binding, err := launch.Place(bind, n, nil)
+	if err != nil {
+		return err
+	}
+	for _, set := range binding.CPUs {
+		r.CPUs = append(r.CPUs, set.String())
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot find this program to start it as ranks: %w", err)
@@ -271,14 +287,14 @@ func (f *benchFlags) measure(o benchmark.Options, n int, r *benchResult, table i
 		done <- launch.Run(launch.Spec{
 			Command: []string{self, benchRankCommand, string(options)}, Ranks: n, Unmarked: true,
 			Environ: append(os.Environ(), "RINGLANE_ALGO="+f.algorithm, "RINGLANE_PROTOCOL="+f.protocol),
-			Stdout:  write, Stderr: os.Stderr, Grace: 5 * time.Second,
+			Stdout:  write, Stderr: os.Stderr, Grace: 5 * time.Second, Bind: bind,
 		})
 	}()
 	lines := bufio.NewScanner(read)
 	for i := 0; lines.Scan(); i++ {
 		if i == 0 {
 			err = errors.Join(err, json.Unmarshal(lines.Bytes(), &r.Setup))
-			benchHeader(table, r)
+			benchHeader(table, r, binding)
 			continue
 		}
 		var row benchmark.Row
@@ -289,7 +305,7 @@ func (f *benchFlags) measure(o benchmark.Options, n int, r *benchResult, table i
 	return errors.Join(<-done, err, lines.Err())
 }
 
-func benchHeader(w io.Writer, r *benchResult) {
+func benchHeader(w io.Writer, r *benchResult, binding launch.Binding) {
 	pages := ""
 	if r.Setup.HugePages {
 		pages = " on huge pages"
@@ -301,6 +317,11 @@ func benchHeader(w io.Writer, r *benchResult) {
 	fmt.Fprintf(w, "# %s, %d ranks, %s, %s; %s, %d cores, Linux %s, %s\n", r.Collective, r.Ranks, r.Device, place, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Date)
 	fmt.Fprintf(w, "# staging memory %.1f MiB a rank%s (bound: RINGLANE_STAGING, 16M unless set), segments of %s\n",
 		float64(r.Setup.StagingBytes)/(1<<20), pages, communicator.FormatBytes(r.Setup.SegmentBytes))
+	if binding.CPUs == nil {
+		fmt.Fprintf(w, "# ranks not bound: %s\n", binding.Why)
+	} else {
+		fmt.Fprintf(w, "# ranks bound to CPUs %s\n", strings.Join(r.CPUs, " | "))
+	}
 	fmt.Fprintf(w, "#%11s %11s %5s %5s %8s %9s %11s %11s %11s %9s %9s %6s\n", "size", "count", "type", "redop", "algo", "protocol", "p50", "p99", "p99.9", "algbw", "busbw", "wrong")
 	fmt.Fprintf(w, "#%11s %11s %5s %5s %8s %9s %11s %11s %11s %9s %9s\n", "(B)", "(elements)", "", "", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)")
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"ringlane/internal/hardware/probe"
-	"ringlane/internal/hardware/sys"
 	"ringlane/internal/model/topology"
 	"ringlane/internal/run/communicator"
 	"ringlane/internal/run/launch"
@@ -24,6 +23,8 @@ func newRunCommand() *cobra.Command {
 		restarts int
 		timeout  seconds
 		grace    = seconds(15 * time.Second)
+		bind     bindFlag
+		report   bool
 	)
 	command := &cobra.Command{
 		Use:   "run [-n RANKS] [--max-restarts K] [--timeout D] -- COMMAND [ARG...]",
@@ -44,8 +45,17 @@ On a machine with several GPUs of one maker, CUDA_VISIBLE_DEVICES and
 CUDA_DEVICE_ORDER (or HIP_VISIBLE_DEVICES) list them in the order of the ring that
 "ringlane topo" shows, so that LOCAL_RANK r takes the r-th of it; a variable that is
 set already stays as it is.
-Where not set already, OMP_NUM_THREADS becomes the usable cores divided by the
-ranks (at least 1), and with several ranks PYTHONUNBUFFERED becomes 1.
+Where not set already, OMP_NUM_THREADS becomes the number of cores that each rank
+can count on (at least 1), and with several ranks PYTHONUNBUFFERED becomes 1.
+
+Cores. Several ranks are each bound to cores of their own if there are enough:
+whole cores with all their SMT threads, equally many, those of neighbouring ranks
+side by side, within one NUMA node where that costs little, and near the rank's
+GPU where it was handed out as above. Only what taskset, numactl or a cpuset
+leaves is used. With more ranks than cores, or than a CPU quota amounts to,
+nothing is bound, and the ranks share all cores. --bind cores makes that an
+error and --bind none binds nothing, as RINGLANE_BIND does where the flag is not
+given; --report-bindings shows the CPUs of each rank.
 
 Output. Every line is marked with its rank, "[2] loss 0.31", and stays whole;
 standard output and standard error stay apart. A single rank writes unmarked.
@@ -67,6 +77,7 @@ signal that ended it or the job, 127 if COMMAND was not found and 126 if it
 cannot be executed, 2 for a wrong command line, else 0.`,
 		Example: `  ringlane run -n 4 -- python train.py --epochs 3
   ringlane run -n auto -- python train.py          # one rank for each usable core
+  ringlane run -n 4 --report-bindings -- python train.py
   ringlane run -n 8 --max-restarts 3 --timeout 2m -- python train.py
   ringlane run -n 2 -- sh -c 'echo rank $RANK of $WORLD_SIZE'`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -83,24 +94,32 @@ cannot be executed, 2 for a wrong command line, else 0.`,
 			if err := checkNodes(nodes); err != nil {
 				return err
 			}
+			where, err := bind.choice()
+			if err != nil {
+				return err
+			}
 			if restarts < 0 {
 				return usagef("--max-restarts %d: it must be 0 or more", restarts)
 			}
+			environ, near := inRingOrder(os.Environ(), ringOfThisMachine)
 			return launch.Run(launch.Spec{
 				Command: args, Ranks: n, MaxRestarts: restarts,
 				Timeout: time.Duration(timeout), Grace: time.Duration(grace),
-				Environ: inRingOrder(os.Environ(), ringOfThisMachine), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+				Environ: environ, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+				Bind: where, Near: near, ReportBinding: report,
 			})
 		},
 	}
 	flags := command.Flags()
 	flags.SetInterspersed(false) // what follows COMMAND is COMMAND's
-	flags.SetNormalizeFunc(torchrunNames)
-	flags.StringVarP(&ranks, "ranks", "n", ranks, "number of `RANKS`, or auto: one for each usable core (also --nproc-per-node)")
+	flags.SetNormalizeFunc(otherNames)
+	flags.StringVarP(&ranks, "ranks", "n", ranks, "number of `RANKS`, or auto: one for each usable core, SMT threads counted once (also --nproc-per-node)")
 	flags.StringVar(&nodes, "nnodes", nodes, "number of `MACHINES`; this version launches on one: 1 or 1:1")
 	flags.IntVar(&restarts, "max-restarts", 0, "start the whole job again up to `K` times after a failure")
 	flags.Var(&timeout, "timeout", "deadline `D` of joining and of every collective, as 90s, 2m or 90: RINGLANE_TIMEOUT of the ranks (60s if neither is set)")
 	flags.Var(&grace, "grace", "time `D` from asking the ranks to end until SIGKILL")
+	bind.add(flags)
+	flags.BoolVar(&report, "report-bindings", false, "say which CPUs each rank is bound to")
 	return command
 }
 
@@ -118,16 +137,28 @@ func newGuardCommand() *cobra.Command {
 var visibleDevices = []string{"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}
 
 // inRingOrder adds the variables that hand GPUs out in the order of the ring,
-// unless the user has chosen already.
-func inRingOrder(environ []string, ring func() topology.Ring) []string {
+// unless the user has chosen already, and returns the NUMA node of each GPU that
+// it hands out, -1 where that is not known.
+func inRingOrder(environ []string, ring func() topology.Ring) (with []string, near []int) {
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if slices.Contains(visibleDevices, name) {
-			return environ
+			return environ, nil
 		}
 	}
-	variables, _ := ring().Environment()
-	return append(environ, variables...)
+	r := ring()
+	variables, _ := r.Environment()
+	if len(variables) == 0 {
+		return environ, nil
+	}
+	for _, gpu := range r.Order {
+		node := -1
+		if gpu.Node != nil {
+			node = *gpu.Node
+		}
+		near = append(near, node)
+	}
+	return append(environ, variables...), near
 }
 
 func ringOfThisMachine() topology.Ring {
@@ -138,18 +169,21 @@ func ringOfThisMachine() topology.Ring {
 	return topology.New(m).Ring(nil)
 }
 
-// torchrunNames accepts torchrun's spellings of our flags.
-func torchrunNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+// otherNames accepts torchrun's and mpirun's spellings of our flags.
+func otherNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	name = strings.ReplaceAll(name, "_", "-")
-	if name == "nproc-per-node" {
+	switch name {
+	case "nproc-per-node":
 		name = "ranks"
+	case "bind-to":
+		name = "bind"
 	}
 	return pflag.NormalizedName(name)
 }
 
 func parseRanks(text string) (int, error) {
 	if text == "auto" {
-		return sys.Grants{}.Cores(), nil
+		return launch.Cores(), nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {

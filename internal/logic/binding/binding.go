@@ -39,11 +39,11 @@ func Divide(cpus []cpu.CPU, quota, ranks int, near []int) ([]cpu.Set, error) {
 	fast, slow := bySpeed(all)
 	switch {
 	case ranks > len(all):
-		return nil, fmt.Errorf("%d ranks are more than the %d usable cores", ranks, len(all))
+		return nil, fmt.Errorf("%d ranks are more than %s", ranks, counted(len(all), "usable core"))
 	case ranks > quota:
-		return nil, fmt.Errorf("%d ranks are more than the %d cores that the CPU quota amounts to", ranks, quota)
+		return nil, fmt.Errorf("%d ranks are more than the %s of the CPU quota", ranks, counted(quota, "core"))
 	case ranks > len(fast):
-		return nil, fmt.Errorf("%d ranks are more than the %d fast ones of the usable cores", ranks, len(fast))
+		return nil, fmt.Errorf("%d ranks are more than the %s of this machine", ranks, counted(len(fast), "fast core"))
 	}
 	parts := divide(fast, ranks, near)
 	for i, part := range slowParts(slow, parts) {
@@ -57,6 +57,13 @@ func Divide(cpus []cpu.CPU, quota, ranks int, near []int) ([]cpu.Set, error) {
 		slices.Sort(sets[i])
 	}
 	return sets, nil
+}
+
+func counted(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprint(n, " ", what)
 }
 
 // core is one core and those of its threads that may be used.

@@ -72,7 +72,7 @@ func TestDivide(t *testing.T) {
 		{name: "one rank has them all", cpus: laptop.cpus(), ranks: 1, want: "0-15"},
 		{name: "threads of a core stay together", cpus: laptop.cpus(), ranks: 8, want: "0,8 1,9 2,10 3,11 4,12 5,13 6,14 7,15"},
 		{name: "sizes differ by one", cpus: laptop.cpus(), ranks: 3, want: "0-2,8-10 3-5,11-13 6-7,14-15"},
-		{name: "more ranks than cores, if not than threads", cpus: laptop.cpus(), ranks: 9, want: "9 ranks are more than the 8 usable cores"},
+		{name: "more ranks than cores, if not than threads", cpus: laptop.cpus(), ranks: 9, want: "9 ranks are more than 8 usable cores"},
 		{name: "caches are kept", cpus: desktop.cpus(), ranks: 4, want: "0-3,16-19 4-7,20-23 8-11,24-27 12-15,28-31"},
 		{name: "caches cost no core", cpus: desktop.cpus(), ranks: 3, want: "0-5,16-21 6-10,22-26 11-15,27-31"},
 		{name: "a socket each", cpus: xeon.cpus(), ranks: 2, want: "0-31,64-95 32-63,96-127"},
@@ -88,11 +88,11 @@ func TestDivide(t *testing.T) {
 		{name: "offline threads", cpus: only(laptop.cpus(), "0-7,8,10"), ranks: 4, want: "0-1,8 2-3,10 4-5 6-7"},
 
 		{name: "a quota of enough cores", cpus: laptop.cpus(), quota: 2, ranks: 2, want: "0-3,8-11 4-7,12-15"},
-		{name: "a quota of too few", cpus: laptop.cpus(), quota: 1, ranks: 2, want: "2 ranks are more than the 1 cores that the CPU quota amounts to"},
+		{name: "a quota of too few", cpus: laptop.cpus(), quota: 1, ranks: 2, want: "2 ranks are more than the 1 core of the CPU quota"},
 
 		{name: "a hybrid's fast and slow cores", cpus: hybrid(8, 8), ranks: 4, want: "0-3,16-17 4-7,18-19 8-11,20-21 12-15,22-23"},
 		{name: "a hybrid's left-over cores", cpus: hybrid(4, 4), ranks: 3, want: "0-3,8 4-5,9-10 6-7,11"},
-		{name: "more ranks than a hybrid's fast cores", cpus: hybrid(6, 8), ranks: 8, want: "8 ranks are more than the 6 fast ones of the usable cores"},
+		{name: "more ranks than a hybrid's fast cores", cpus: hybrid(6, 8), ranks: 8, want: "8 ranks are more than the 6 fast cores of this machine"},
 		{name: "a hybrid's slow cores alone", cpus: only(hybrid(2, 4), "4-7"), ranks: 2, want: "4-5 6-7"},
 
 		{name: "GPUs of both sockets", cpus: xeon.cpus(), ranks: 2, near: []int{1, 0}, want: "32-63,96-127 0-31,64-95"},

@@ -64,6 +64,12 @@ func number(text string) (int, error) {
 	return n, err
 }
 
+// Contains reports whether CPU id is in the set.
+func (s Set) Contains(id int) bool {
+	_, found := slices.BinarySearch(s, id)
+	return found
+}
+
 // String writes the set as the kernel does: "0-3,8".
 func (s Set) String() string {
 	var b strings.Builder

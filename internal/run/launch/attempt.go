@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"ringlane/internal/hardware/sys"
 )
 
 const (
@@ -28,6 +26,7 @@ const (
 // attempt is one start of all ranks.
 type attempt struct {
 	*job
+	binding Binding
 	ranks   []*rank
 	streams []*stream
 	watcher *watcher
@@ -37,6 +36,16 @@ type attempt struct {
 // attempt starts all ranks and waits for their end. It returns the first
 // failure among them, or an error if they could not be started or ended.
 func (j *job) attempt(restart int) (first *exit, err error) {
+	// Anew each time: what this process may use can change meanwhile.
+	binding, err := Place(j.Bind, j.Ranks, j.Near)
+	if err != nil {
+		return nil, failed(err)
+	}
+	if j.ReportBinding {
+		for _, line := range binding.Lines() {
+			j.printer.message(line)
+		}
+	}
 	port, err := freePort()
 	if err != nil {
 		return nil, failed(err)
@@ -48,13 +57,13 @@ func (j *job) attempt(restart int) (first *exit, err error) {
 	}
 	defer os.RemoveAll(rendezvous)
 
-	a := &attempt{job: j, exits: make(chan exit, j.Ranks)}
+	a := &attempt{job: j, binding: binding, exits: make(chan exit, j.Ranks)}
 	if a.watcher, err = newWatcher(); err != nil {
 		return nil, err
 	}
 	err = a.start(environment{
 		base: j.Environ, ranks: j.Ranks, port: port, run: j.run, job: name, rendezvous: rendezvous,
-		restart: restart, maxRestarts: j.MaxRestarts, timeout: j.Timeout, cores: sys.Grants{}.Cores(),
+		restart: restart, maxRestarts: j.MaxRestarts, timeout: j.Timeout, threads: binding.Cores,
 	})
 	go a.watcher.watch(a.exits)
 	if err != nil {

@@ -19,7 +19,7 @@ type environment struct {
 	restart     int    // attempts before this one
 	maxRestarts int
 	timeout     time.Duration // 0: not set by the launcher
-	cores       int           // to share among the ranks' threads
+	threads     int           // that each rank has cores for
 }
 
 // of returns the environment of one rank: that of torchrun on a single node,
@@ -59,7 +59,7 @@ func (e environment) of(rank int) []string {
 		set("RINGLANE_TIMEOUT", strconv.FormatFloat(e.timeout.Seconds(), 'f', -1, 64)+"s")
 	}
 
-	setDefault("OMP_NUM_THREADS", strconv.Itoa(max(1, e.cores/e.ranks)))
+	setDefault("OMP_NUM_THREADS", strconv.Itoa(e.threads))
 	if e.ranks > 1 {
 		// Ranks write into pipes, where Python keeps its output back by the
 		// block and loses it with a rank that is killed.

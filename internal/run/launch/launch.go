@@ -35,6 +35,10 @@ type Spec struct {
 	Unmarked    bool          // the ranks write to Stdout and Stderr themselves, as a single rank always does
 	Stdout      *os.File
 	Stderr      *os.File
+
+	Bind          Bind  // whether each rank is kept on cores of its own
+	Near          []int // NUMA node of the GPU of each rank, -1 where unknown; nil without GPUs
+	ReportBinding bool  // say on Stderr where each rank runs
 }
 
 // Error is why a job failed, with the exit status that tells it to a script:

@@ -20,7 +20,6 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"ringlane/internal/hardware/sys"
 	"ringlane/internal/run/communicator"
 )
 
@@ -256,7 +255,7 @@ func TestEnvironmentOfEachRank(t *testing.T) {
 			"ROLE_NAME": "default", "MASTER_ADDR": "127.0.0.1",
 			"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "2",
 			"RINGLANE_RANK": number, "RINGLANE_SIZE": "3", "RINGLANE_TIMEOUT": "90s",
-			"OMP_NUM_THREADS": strconv.Itoa(max(1, sys.Grants{}.Cores()/3)), "PYTHONUNBUFFERED": "1",
+			"OMP_NUM_THREADS": strconv.Itoa(max(1, Cores()/3)), "PYTHONUNBUFFERED": "1",
 		} {
 			if values[name] != want {
 				t.Errorf("rank %d: %s=%q, want %q", rank, name, values[name], want)

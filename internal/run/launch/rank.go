@@ -85,6 +85,11 @@ func (a *attempt) startRank(number int, env []string, stdout, stderr *os.File) (
 	if number == 0 && a.Stdin != nil && !inBackground(a.Stdin) {
 		process.Stdin = a.Stdin
 	}
+	release, err := a.bind(number)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	r := &rank{number: number, process: process, pidfd: -1, started: time.Now()}
 	process.SysProcAttr = &unix.SysProcAttr{
 		Setsid: true,
@@ -95,7 +100,6 @@ func (a *attempt) startRank(number int, env []string, stdout, stderr *os.File) (
 	if err := process.Start(); err != nil {
 		return nil, cannotStart(a.Command[0], err)
 	}
-	var err error
 	if r.session, err = newSession(process.Process.Pid); err != nil {
 		err = failed(fmt.Errorf("cannot look at rank %d: %w (is /proc mounted?)", number, err))
 	} else {
