@@ -7,35 +7,57 @@ import (
 	"ringlane/internal/model/dtype"
 )
 
-// BenchmarkKernel reports GB/s of bytes read and written. Values are small
-// and of both signs, with zeros among them, as gradients are.
+// workingSets are the bytes of all buffers together, so as to fit a level of the
+// memory hierarchy.
+var workingSets = []struct {
+	level string
+	bytes int
+}{
+	{"L1", 24 << 10}, {"L2", 384 << 10}, {"L3", 12 << 20}, {"DRAM", 256 << 20},
+}
+
+// BenchmarkKernel reports GB/s of bytes read and written, and of each
+// implementation the time of a call for 8 bytes. Values are small and of both
+// signs, with zeros among them, as gradients are.
 func BenchmarkKernel(b *testing.B) {
-	for _, t := range dtype.Types {
-		for _, op := range []dtype.Op{dtype.Sum, dtype.Avg, dtype.Max, dtype.Prod} {
-			for _, terms := range []int{2, 3, 4, 8} {
-				if op != dtype.Sum && terms != 2 {
+	for _, im := range Implementations() {
+		for _, t := range dtype.Types {
+			for _, op := range []dtype.Op{dtype.Sum, dtype.Avg, dtype.Max, dtype.Prod} {
+				kernel := ForImpl(im.Name, t, op)
+				if kernel == nil {
 					continue
 				}
-				for _, size := range []int{256, 16 << 10, 1 << 20} {
-					b.Run(fmt.Sprintf("%v/%v/n=%d/%d", t, op, terms, size), func(b *testing.B) {
-						benchmark(b, t, op, terms, size)
-					})
+				b.Run(fmt.Sprintf("%s/%v/%v/n=2/8B", im.Name, t, op), func(b *testing.B) {
+					benchmark(b, kernel, t, 2, 8)
+				})
+				for _, terms := range []int{2, 4, 8} {
+					if op != dtype.Sum && terms != 2 {
+						continue
+					}
+					for _, set := range workingSets {
+						size := set.bytes / (terms + 1) &^ 63
+						b.Run(fmt.Sprintf("%s/%v/%v/n=%d/%s", im.Name, t, op, terms, set.level), func(b *testing.B) {
+							benchmark(b, kernel, t, terms, size)
+						})
+					}
 				}
 			}
 		}
 	}
 }
 
-func benchmark(b *testing.B, t dtype.Type, op dtype.Op, terms, size int) {
+func benchmark(b *testing.B, kernel Kernel, t dtype.Type, terms, size int) {
 	dst := make([]byte, size)
 	srcs := make([]Source, terms)
 	for i := range srcs {
 		srcs[i].Data = make([]byte, size)
-		for j := range size / t.Size() {
+		for j := range min(size, 64<<10) / t.Size() {
 			put(t, srcs[i].Data, j, float64((j*7+i*3)%11-5)/4)
 		}
+		for done := 64 << 10; done < size; done *= 2 {
+			copy(srcs[i].Data[done:], srcs[i].Data[:done])
+		}
 	}
-	kernel := For(t, op)
 	b.SetBytes(int64((terms + 1) * size))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -94,9 +94,9 @@ const canary = 0xa5
 func (c trial) buffer(rng *rand.Rand, size int) []byte {
 	start := 0
 	if c.offset {
-		start = rng.IntN(8)
+		start = rng.IntN(64)
 	}
-	b := Bytes(make([]int64, (size+2*guard)/8+2))[start : start+size+2*guard]
+	b := Bytes(make([]int64, (size+2*guard)/8+9))[start : start+size+2*guard]
 	for i := range b {
 		b[i] = canary
 	}
@@ -142,6 +142,13 @@ func float(v uint64, kind, e, m int) uint64 {
 		return sign | mantissa
 	case 1: // any bits
 		return v & (1<<(1+e+m) - 1)
+	case 2: // half way between two bf16 or two f16, if this is an f32
+		if m == 23 {
+			mantissa = mantissa&^0xffff | 0x8000
+			if v>>40&1 == 0 {
+				mantissa |= 0x7000
+			}
+		}
 	}
 	// Magnitude in [1/4, 4).
 	return sign | (exponents/2-2+v>>32%4)<<m | mantissa

@@ -1,6 +1,11 @@
 package reduce
 
-import "ringlane/internal/model/dtype"
+import (
+	"fmt"
+	"strings"
+
+	"ringlane/internal/model/dtype"
+)
 
 // implementation is one way to reduce.
 type implementation struct {
@@ -11,9 +16,7 @@ type implementation struct {
 
 // implementations stands in order of preference. The last one has a kernel for
 // everything, everywhere.
-var implementations = []implementation{
-	{"go", func() bool { return true }, goKernel},
-}
+var implementations = append(vectors, implementation{"go", func() bool { return true }, goKernel})
 
 // Implementation says what the registry knows about one way to reduce.
 type Implementation struct {
@@ -30,10 +33,36 @@ func Implementations() []Implementation {
 	return list
 }
 
-// For returns the preferred kernel for op over t on this machine. It returns nil
-// for an invalid t or op and for nothing else.
-func For(t dtype.Type, op dtype.Op) Kernel {
-	for _, im := range implementations {
+// Lookup returns the kernel for op over t. It returns nil for an invalid t or op
+// and for nothing else.
+type Lookup func(t dtype.Type, op dtype.Op) Kernel
+
+// Select returns the lookup that prefers the implementation called name. Where
+// that one has no kernel, those that follow it in the registry are asked. Empty
+// or "auto" is For.
+func Select(name string) (Lookup, error) {
+	if name == "" || name == "auto" {
+		return For, nil
+	}
+	names := []string{"auto"}
+	for i, im := range implementations {
+		if !im.available() {
+			continue
+		}
+		if im.name == name {
+			return func(t dtype.Type, op dtype.Op) Kernel { return first(implementations[i:], t, op) }, nil
+		}
+		names = append(names, im.name)
+	}
+	return nil, fmt.Errorf("reduce by %q: this machine has no such implementation (take one of %s)", name, strings.Join(names, " "))
+}
+
+// For returns the preferred kernel for op over t on this machine: a Lookup.
+func For(t dtype.Type, op dtype.Op) Kernel { return first(implementations, t, op) }
+
+// first returns the kernel of the first of the list that runs here and has one.
+func first(list []implementation, t dtype.Type, op dtype.Op) Kernel {
+	for _, im := range list {
 		if im.available() {
 			if k := im.kernel(t, op); k != nil {
 				return k

@@ -1,0 +1,110 @@
+package reduce
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+
+	"ringlane/internal/model/dtype"
+)
+
+//go:generate go -C avo run . ..
+
+// routine combines elements lo to hi of the sources into the same elements of
+// dst, in one pass, in assembly. What scale means depends on the routine: see
+// scales. It keeps within the elements, and needs no alignment.
+type routine func(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+
+// routines is what one instruction set has, nil where it has nothing.
+type routines [dtype.I64 + 1][dtype.Prod + 1]routine
+
+// turn is the number of bytes of narrow elements that a routine is called for at
+// a time. A goroutine cannot be interrupted in assembly, and the collector must
+// not wait long; besides, what has just been combined is still in cache.
+const turn = 32 << 10
+
+// vector calls routines for op over t.
+type vector struct {
+	op           dtype.Op
+	narrow, wide int     // sizes of elements
+	whole        routine // for a divisor of 1
+	scaled       routine // for others; nil for I64, which is divided here
+	scale        func(div int) uint64
+}
+
+// scales says how the routines that divide want to know the divisor.
+var scales = [...]func(div int) uint64{
+	dtype.F32:  func(div int) uint64 { return uint64(math.Float32bits(float32(div))) },
+	dtype.F64:  func(div int) uint64 { return math.Float64bits(float64(div)) },
+	dtype.F16:  func(div int) uint64 { return uint64(math.Float32bits(float32(div))) },
+	dtype.BF16: func(div int) uint64 { return uint64(math.Float32bits(float32(div))) },
+	dtype.I8:   byteScale,
+	dtype.U8:   byteScale,
+	// The reciprocal is never too small, so that whole quotients stay whole, and
+	// too large by so little that no other one of an i32 gets there.
+	dtype.I32: func(div int) uint64 { return math.Float64bits(math.Nextafter(1/float64(div), 1)) },
+	dtype.I64: nil,
+}
+
+// byteScale is 2^16/div, rounded up, twice: the upper half of its product with x
+// is x/div for every x below 2^16/div. A div beyond 255 leaves nothing of a byte.
+func byteScale(div int) uint64 {
+	if div > 255 {
+		return 0
+	}
+	m := uint64((1<<16 + div - 1) / div)
+	return m | m<<16
+}
+
+// kernel returns the kernel for op over t, nil if it takes a routine that is not
+// there.
+func (r *routines) kernel(t dtype.Type, op dtype.Op) Kernel {
+	if !t.Valid() || !op.Valid() {
+		return nil
+	}
+	v := vector{op: op, narrow: t.Size(), wide: dtype.Accumulator(t, op).Size(), whole: r[t][op]}
+	if op == dtype.Avg {
+		v.whole, v.scaled, v.scale = r[t][dtype.Sum], r[t][op], scales[t]
+		if v.scaled == nil && t != dtype.I64 {
+			return nil
+		}
+	}
+	if v.whole == nil {
+		return nil
+	}
+	return v.reduce
+}
+
+func (v *vector) reduce(dst []byte, wide bool, srcs []Source, ranks int) {
+	n := elements(dst, wide, srcs, v.narrow, v.wide)
+	run, scale := v.whole, uint64(0)
+	div := divisor(v.op, wide, ranks)
+	if div != 1 && v.scaled != nil {
+		run, scale = v.scaled, v.scale(div)
+	}
+	step := turn >> bits.TrailingZeros(uint(v.narrow))
+	for lo := 0; lo < n; lo += step {
+		hi := min(lo+step, n)
+		run(&dst[0], &srcs[0], len(srcs), lo, hi, wide, scale)
+		if div != 1 && v.scaled == nil {
+			divideI64(dst[8*lo:8*hi], div)
+		}
+	}
+}
+
+// divideI64 divides the elements of b, at any alignment, truncating.
+func divideI64(b []byte, div int) {
+	d := int64(div)
+	if d&(d-1) == 0 {
+		shift := bits.TrailingZeros64(uint64(d))
+		for ; len(b) >= 8; b = b[8:] {
+			x := int64(binary.LittleEndian.Uint64(b))
+			x += x >> 63 & (d - 1) // towards zero
+			binary.LittleEndian.PutUint64(b, uint64(x>>shift))
+		}
+		return
+	}
+	for ; len(b) >= 8; b = b[8:] {
+		binary.LittleEndian.PutUint64(b, uint64(int64(binary.LittleEndian.Uint64(b))/d))
+	}
+}

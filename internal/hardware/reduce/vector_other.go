@@ -1,0 +1,6 @@
+//go:build !amd64
+
+package reduce
+
+// vectors is empty: this architecture has the Go twins alone.
+var vectors []implementation
