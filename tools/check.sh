@@ -21,12 +21,22 @@ generated() {
         { echo "(generated files differ from what is committed: run make gen and commit)"; return 1; }
 }
 
+# The NEON kernels run here under an emulator, where there is one.
+neon() {
+    local qemu
+    [[ $(uname -m) != aarch64 ]] || { echo "this is an arm64: go test has run them"; return; }
+    qemu=$(command -v qemu-aarch64-static qemu-aarch64 | head -1)
+    [[ -n $qemu ]] || { echo "NOT RUN: no qemu-aarch64 here (install qemu-user-static)"; return; }
+    GOARCH=arm64 go test -short -exec "$qemu" ./internal/hardware/reduce
+}
+
 step gofmt go_format
 step 'go vet' go vet ./...
 step 'go vet of the generator' go -C internal/hardware/reduce/avo vet ./...
 step staticcheck go tool staticcheck ./...
 step 'go mod tidy' go mod tidy -diff
 step 'generated files' generated
+step 'NEON kernels' neon
 step ruff build/venv/bin/python -m ruff check python examples bench setup.py
 step 'ruff format' build/venv/bin/python -m ruff format --check python examples bench setup.py
 exit $failed

@@ -149,13 +149,13 @@ func fenced(t *testing.T) []byte {
 
 // No kernel reads or writes outside its buffers, whatever their length.
 func TestFences(t *testing.T) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	const terms = 3
 	var pages [terms + 1][]byte
 	for i := range pages {
 		pages[i] = fenced(t)
 	}
 	eachKernel(t, func(t *testing.T, name string, typ dtype.Type, op dtype.Op, rng *rand.Rand) {
+		debug.SetPanicOnFault(true) // for this goroutine, which ends with the test
 		sizes := map[bool]int{false: typ.Size(), true: dtype.Accumulator(typ, op).Size()}
 		kernel := ForImpl(name, typ, op)
 		for n := range 301 {

@@ -47,11 +47,10 @@ var scales = [...]func(div int) uint64{
 }
 
 // byteScale is 2^16/div, rounded up, twice: the upper half of its product with x
-// is x/div for every x below 2^16/div. A div beyond 255 leaves nothing of a byte.
+// is x/div for every x below 2^16/div. With any larger div nothing is left of a
+// byte, and nothing of this product.
 func byteScale(div int) uint64 {
-	if div > 255 {
-		return 0
-	}
+	div = min(div, 1<<16)
 	m := uint64((1<<16 + div - 1) / div)
 	return m | m<<16
 }

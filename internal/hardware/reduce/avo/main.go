@@ -39,8 +39,12 @@ func main() {
 		os.Exit(2)
 	}
 	for _, file := range files {
-		for _, avx512 := range []bool{false, true} {
-			if err := write(os.Args[1], file.typ, file.kernels, avx512); err != nil {
+		for _, err := range []error{
+			write(os.Args[1], file.typ, file.kernels, false),
+			write(os.Args[1], file.typ, file.kernels, true),
+			writeNEON(os.Args[1], file.typ),
+		} {
+			if err != nil {
 				fmt.Fprintf(os.Stderr, "avo: write %s: %v\n", file.typ, err)
 				os.Exit(1)
 			}
@@ -86,11 +90,14 @@ func write(folder, typ string, kernels func(*assembler) []kernel, avx512 bool) e
 	return nil
 }
 
+// parameters are those of every routine.
+const parameters = "(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)"
+
 // signature is that of every routine. Type Source is opaque here.
 func signature() (*gotypes.Signature, error) {
 	pkg := types.NewPackage("ringlane/internal/hardware/reduce", "reduce")
 	source := types.NewTypeName(token.NoPos, pkg, "Source", nil)
 	types.NewNamed(source, types.NewStruct(nil, nil), nil)
 	pkg.Scope().Insert(source)
-	return gotypes.ParseSignatureInPackage(pkg, "func(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)")
+	return gotypes.ParseSignatureInPackage(pkg, "func"+parameters)
 }
