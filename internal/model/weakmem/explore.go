@@ -58,7 +58,12 @@ type explorer struct {
 	plans [][]plan
 	base  []int // where each thread's part of a state begins
 	size  int
-	args  []int // scratch of eval
+	// reads and writes are each thread's steps on each word; what is written
+	// counts as read too.
+	reads, writes [][]uint64
+
+	args  []int    // scratch of eval
+	masks []uint64 // scratch of open
 
 	seen   map[string]struct{}
 	states []visit
@@ -71,58 +76,73 @@ type visit struct {
 	thread, step int
 }
 
-// Explore visits every reachable state of p under m, in the order of their
-// distance from the start, and stops at the first violation. It refuses to visit
-// more than limit states.
+// Explore runs p in every way that differs for anyone under m, in the order of
+// the number of steps, and stops at the first violation. It refuses to visit more
+// than limit states.
 func Explore(p *Program, m Model, limit int) (Result, error) {
+	r, err := newExplorer(p, m).search(limit, true)
+	if r.Kind == None {
+		return r, err
+	}
+	// Steps that nobody minds have been taken at once: there may be a shorter way.
+	if shortest, err := newExplorer(p, m).search(limit, false); err == nil {
+		shortest.States += r.States
+		return shortest, nil
+	}
+	return r, nil
+}
+
+func newExplorer(p *Program, m Model) *explorer {
 	e := &explorer{Program: p, model: m, seen: map[string]struct{}{}, size: len(p.words)}
 	for _, t := range p.threads {
 		e.base = append(e.base, e.size)
 		e.size += atRegs
 		e.plans = append(e.plans, e.prepare(t))
-	}
-	state := make([]byte, e.size)
-	copy(state, p.initial)
-	for t := range p.threads {
-		if failed := e.settle(state, t); failed >= 0 {
-			return Result{States: 1, Kind: Wrong, Trace: []string{"at the start: " + p.threads[t].steps[failed].what}}, nil
-		}
-	}
-	e.visit(state, -1, 0, 0)
-	outcomes := map[string]struct{}{}
-	next := make([]byte, e.size)
-	for at := 0; at < len(e.states); at++ {
-		if len(e.states) > limit {
-			return Result{}, fmt.Errorf("explore under %v: more than %d states (make the program smaller)", m, limit)
-		}
-		current := e.states[at].state
-		moved, over := false, true
-		for t := range p.threads {
-			part := current[e.base[t]:]
-			done := binary.LittleEndian.Uint64([]byte(part[:8]))
-			open := (uint64(1)<<len(p.threads[t].steps) - 1) &^ done
-			over = over && open == 0
-			if part[atAsleep] != 0 {
+		reads, writes := make([]uint64, len(p.words)), make([]uint64, len(p.words))
+		for i := range t.steps {
+			s := &t.steps[i]
+			if s.kind == fence || s.kind == check {
 				continue
 			}
-			for ; open != 0; open &= open - 1 {
-				s := bits.TrailingZeros64(open)
-				copy(next, current)
-				if !e.perform(next, t, s) {
-					continue
-				}
-				moved = true
-				if what := e.settleAll(next); what != "" {
-					e.states = append(e.states, visit{string(next), at, t, s})
-					return e.violation(Wrong, len(e.states)-1, what), nil
-				}
-				e.visit(next, at, t, s)
+			reads[s.word] |= 1 << i
+			if s.writes() {
+				writes[s.word] |= 1 << i
 			}
 		}
+		e.reads, e.writes = append(e.reads, reads), append(e.writes, writes)
+	}
+	return e
+}
+
+// search is Explore. If reduced, it follows only one step out of a state where
+// there is one that stands alone: every order with the others ends alike.
+func (e *explorer) search(limit int, reduced bool) (Result, error) {
+	start := make([]byte, e.size)
+	copy(start, e.initial)
+	what := e.settleAll(start)
+	e.visit(start, -1, 0, 0)
+	if what != "" {
+		return e.violation(Wrong, 0, what), nil
+	}
+	outcomes := map[string]struct{}{}
+	for at := 0; at < len(e.states); at++ {
+		if len(e.states) > limit {
+			return Result{}, fmt.Errorf("explore under %v: more than %d states (make the program smaller)", e.model, limit)
+		}
+		moved, what := false, ""
+		if reduced {
+			moved, what = e.follow(at, true)
+		}
+		if !moved {
+			moved, what = e.follow(at, false)
+		}
 		switch {
-		case over:
-			outcomes[e.outcome(current)] = struct{}{}
-		case !moved:
+		case what != "":
+			return e.violation(Wrong, len(e.states)-1, what), nil
+		case moved:
+		case e.over(at):
+			outcomes[e.outcome(e.states[at].state)] = struct{}{}
+		default:
 			return e.stopped(at), nil
 		}
 	}
@@ -132,6 +152,71 @@ func Explore(p *Program, m Model, limit int) (Result, error) {
 	}
 	slices.Sort(r.Outcomes)
 	return r, nil
+}
+
+// follow visits the states that one step leads to from state number at: every
+// step, or the first one that stands alone. It reports whether there was one,
+// and which check failed after it, if one did.
+func (e *explorer) follow(at int, alone bool) (moved bool, failed string) {
+	current := e.states[at].state
+	open := e.open(current)
+	next := make([]byte, e.size)
+	for t, mask := range open {
+		for ; mask != 0; mask &= mask - 1 {
+			s := bits.TrailingZeros64(mask)
+			if alone && !e.alone(open, t, s) {
+				continue
+			}
+			copy(next, current)
+			if !e.perform(next, t, s) {
+				continue
+			}
+			if failed := e.settleAll(next); failed != "" {
+				e.states = append(e.states, visit{string(next), at, t, s})
+				return true, failed
+			}
+			e.visit(next, at, t, s)
+			if moved = true; alone {
+				return true, ""
+			}
+		}
+	}
+	return moved, ""
+}
+
+// over reports whether every thread has come to its end.
+func (e *explorer) over(at int) bool {
+	return !slices.ContainsFunc(e.open(e.states[at].state), func(mask uint64) bool { return mask != 0 })
+}
+
+// open is the steps that each thread still has to perform.
+func (e *explorer) open(state string) []uint64 {
+	masks := e.masks[:0]
+	for t, thread := range e.threads {
+		part := state[e.base[t]:]
+		done := binary.LittleEndian.Uint64([]byte(part[:8]))
+		masks = append(masks, (uint64(1)<<len(thread.steps)-1)&^done)
+	}
+	e.masks = masks
+	return masks
+}
+
+// alone reports whether no step that another thread has left can influence step
+// s of thread t or be influenced by it.
+func (e *explorer) alone(open []uint64, t, s int) bool {
+	st := &e.threads[t].steps[s]
+	if st.kind == sleep || st.kind == wake {
+		return false
+	}
+	for u, mask := range open {
+		if u == t || st.kind == fence {
+			continue
+		}
+		if mask&e.writes[u][st.word] != 0 || st.writes() && mask&e.reads[u][st.word] != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // visit notes a state, unless a path that is no longer led to it before.
@@ -199,6 +284,9 @@ func (e *explorer) eval(state []byte, t int, v Value) int {
 func (e *explorer) perform(state []byte, t, s int) bool {
 	st, p := &e.threads[t].steps[s], &e.plans[t][s]
 	done, settled := e.mask(state, t, atDone), e.mask(state, t, atSettled)
+	if state[e.base[t]+atAsleep] != 0 {
+		return false
+	}
 	if p.before&^done != 0 || p.values&^settled != 0 || st.kind == check {
 		return false
 	}

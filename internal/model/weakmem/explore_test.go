@@ -139,6 +139,64 @@ func TestAgainstAxioms(t *testing.T) {
 	}
 }
 
+// TestReduction compares the reduced search with the full one on random programs
+// with polls, branches and sleepers too.
+func TestReduction(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	states := [2]int{}
+	for range 1000 {
+		p := &Program{}
+		words := []Word{p.Word("x", 0), p.Word("y", 0), p.Word("z", 0)}
+		for i := range 2 + r.IntN(2) {
+			th := p.Thread(fmt.Sprint("T", i))
+			seen := th.Load(words[r.IntN(3)], Plain)
+			for range 1 + r.IntN(4) {
+				w, order := words[r.IntN(3)], []Order{Plain, SeqCst}[r.IntN(2)]
+				body := func() {
+					switch r.IntN(8) {
+					case 0:
+						th.Await(w, order, AtLeast(1))
+					case 1:
+						th.Sleep(w, Const(0))
+					case 2:
+						th.Wake(w)
+					case 3, 4, 5:
+						th.Store(w, order, Const(1+r.IntN(2)))
+					default:
+						p.Observe("r", th.Load(w, order))
+					}
+				}
+				if r.IntN(3) == 0 {
+					th.If(Equal(seen, r.IntN(2)), body)
+				} else {
+					body()
+				}
+			}
+		}
+		for _, w := range words {
+			p.ObserveWord(w)
+		}
+		for _, m := range Models {
+			full, err := newExplorer(p, m).search(limit, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reduced, err := newExplorer(p, m).search(limit, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (full.Kind == None) != (reduced.Kind == None) || full.Kind == None && !slices.Equal(full.Outcomes, reduced.Outcomes) {
+				t.Fatalf("%s\nunder %v: %v with outcomes\n%q, reduced %v with\n%q", listing(p), m, full.Kind, full.Outcomes, reduced.Kind, reduced.Outcomes)
+			}
+			states[0] += full.States
+			states[1] += reduced.States
+		}
+	}
+	t.Logf("%d states in full, %d reduced", states[0], states[1])
+}
+
 func listing(p *Program) string {
 	e := explorer{Program: p}
 	var lines []string
@@ -253,6 +311,35 @@ func TestSkippedLoad(t *testing.T) {
 	r, err := Explore(p, Weak, limit)
 	if err != nil || r.Kind != None || !slices.Equal(r.Outcomes, []string{"inside=0"}) {
 		t.Errorf("%v, %v", r, err)
+	}
+}
+
+// Branches may follow each other and lie in each other.
+func TestBranches(t *testing.T) {
+	for _, m := range Models {
+		p := &Program{}
+		x, y := p.Word("x", 1), p.Word("y", 0)
+		a := p.Thread("a")
+		r := a.Load(x, Plain)
+		put := func(digit int) {
+			old := a.Load(y, Plain)
+			a.Store(y, Plain, Of(func(v []int) int { return 10*v[0] + digit }, old))
+		}
+		a.If(Equal(r, 1), func() {
+			a.If(Equal(r, 2), func() { put(9) })
+			put(1)
+			a.If(Equal(r, 1), func() { put(2) })
+		})
+		a.If(Equal(r, 0), func() {
+			put(8)
+			a.If(Equal(r, 1), func() { put(7) })
+		})
+		a.If(Equal(r, 1), func() { put(3) })
+		p.ObserveWord(y)
+		got, err := Explore(p, m, limit)
+		if err != nil || got.Kind != None || !slices.Equal(got.Outcomes, []string{"y=123"}) {
+			t.Errorf("%v: %v, %v", m, got, err)
+		}
 	}
 }
 

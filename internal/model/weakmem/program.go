@@ -26,7 +26,10 @@
 // only the poll that succeeds is a step: those that fail change nothing.
 package weakmem
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Order is the ordering that a load or store asks for.
 type Order uint8
@@ -87,14 +90,17 @@ type Test struct {
 	ok   func(v int) bool
 }
 
+// That is a condition of the caller's, with its text in traces.
+func That(text string, ok func(v int) bool) Test { return Test{text, ok} }
+
 // Is holds for n alone.
 func Is(n int) Test {
-	return Test{fmt.Sprintf("== %d", n), func(v int) bool { return v == n }}
+	return That(fmt.Sprintf("== %d", n), func(v int) bool { return v == n })
 }
 
 // AtLeast holds from n on.
 func AtLeast(n int) Test {
-	return Test{fmt.Sprintf(">= %d", n), func(v int) bool { return v >= n }}
+	return That(fmt.Sprintf(">= %d", n), func(v int) bool { return v >= n })
 }
 
 type kind uint8
@@ -186,7 +192,7 @@ func (t *Thread) emit(s step) Reg {
 			}
 		}
 	}
-	s.guards = t.guards[:len(t.guards):len(t.guards)]
+	s.guards = slices.Clone(t.guards)
 	s.site = t.site
 	t.steps = append(t.steps, s)
 	return Reg{t, len(t.steps) - 1}

@@ -1,0 +1,160 @@
+package ordering
+
+import (
+	"fmt"
+
+	"ringlane/internal/model/weakmem"
+)
+
+// A message of a stream is its number, from 1, in every word. Every third is
+// short, so that slots are used again both by the same kind and by the other.
+func isLong(n int) bool { return n%3 != 0 }
+
+// about is the header word of message n: its tag and its length.
+func about(n int, long bool) int {
+	if long {
+		return n<<1 | 1
+	}
+	return n << 1
+}
+
+// simpleChannel mirrors a channel of package simple.
+type simpleChannel struct {
+	sequence, about []weakmem.Word   // one each slot
+	short, long     [][]weakmem.Word // two each slot
+	credit          credit
+}
+
+func (d *design) simpleChannel(name string, slots, readers int, long bool) *simpleChannel {
+	c := &simpleChannel{
+		sequence: d.words(name+"sequence", slots),
+		about:    d.words(name+"about", slots),
+		credit:   credit{acks: d.words(name+"ack", readers), slots: slots},
+	}
+	for i := range slots {
+		c.short = append(c.short, d.words(fmt.Sprintf("%sshort%d", name, i), 2))
+		if long {
+			c.long = append(c.long, d.words(fmt.Sprintf("%slong%d", name, i), 2))
+		}
+	}
+	return c
+}
+
+// commit mirrors writer.Commit of message n.
+func (d *design) commit(t *weakmem.Thread, c *simpleChannel, n int, long bool, readers []*bell) {
+	slot := (n - 1) % c.credit.slots
+	d.in("simple.writer.Commit", func() {
+		publish := func() { d.store(t, "s.sequence.Store", c.sequence[slot], n) }
+		last := d.keeps("the sequence number is stored last")
+		if !last {
+			publish()
+		}
+		d.site(t, "*s.about")
+		set(t, c.about[slot], about(n, long))
+		late := len(readers) == 0 || d.keeps("Commit rings after it has published")
+		if last && late {
+			publish()
+		}
+		d.ringAll(t, readers)
+		if !late {
+			publish()
+		}
+	})
+}
+
+// peek mirrors reader.Peek for message n, with the wait around it, and returns
+// the header word.
+func (d *design) peek(t *weakmem.Thread, c *simpleChannel, n int, own *bell) (header weakmem.Reg) {
+	const function, call = "simple.reader.Peek", "s.sequence.Load"
+	slot := (n - 1) % c.credit.slots
+	look := func() (found []weakmem.Reg) {
+		d.in(function, func() { found = append(found, d.load(t, call, c.sequence[slot])) })
+		return found
+	}
+	d.wait(t, own, look, func(found []int) bool { return found[0] == n }, func() {
+		d.in(function, func() { d.await(t, call, c.sequence[slot], weakmem.Is(n)) })
+	})
+	d.in(function, func() {
+		d.site(t, "*s.about")
+		header = t.Load(c.about[slot], weakmem.Plain)
+	})
+	t.Check(fmt.Sprintf("the header of message %d", n), weakmem.When(func(v []int) bool { return v[0]>>1 == n }, header))
+	return header
+}
+
+// release mirrors reader.Release of message n, and that of ll, which is the
+// same.
+func (d *design) release(t *weakmem.Thread, function string, ack weakmem.Word, n int, writer *bell) {
+	d.in(function, func() {
+		d.store(t, "r.ack.Store", ack, n)
+		d.site(t, "r.bell.Ring")
+		if writer != nil {
+			d.ring(t, writer)
+		}
+	})
+}
+
+// simpleStream is a stream of long and short messages through a channel of
+// package simple.
+func simpleStream(slots, readers, messages int, sleeps bool) func(change) *design {
+	return func(change change) *design {
+		d := newDesign(change)
+		c := d.simpleChannel("", slots, readers, true)
+		var own *bell
+		var theirs []*bell
+		if sleeps {
+			own = d.bell("writer")
+			for k := range readers {
+				theirs = append(theirs, d.bell(fmt.Sprint("reader", k)))
+			}
+		}
+		w := d.Thread("writer")
+		for n := 1; n <= messages; n++ {
+			d.free(w, &c.credit, n, own)
+			d.caller(w, "fills the room that Reserve gave")
+			for _, word := range c.data(n) {
+				set(w, word, n)
+			}
+			d.commit(w, c, n, isLong(n), theirs)
+		}
+		for k := range readers {
+			r := d.Thread(fmt.Sprint("reader", k))
+			var bell *bell
+			if sleeps {
+				bell = theirs[k]
+			}
+			for n := 1; n <= messages; n++ {
+				header := d.peek(r, c, n, bell)
+				released := d.keeps("Release after the last look at the bytes")
+				if !released {
+					d.release(r, "simple.reader.Release", c.credit.acks[k], n, own)
+				}
+				for _, long := range []bool{false, true} {
+					r.If(weakmem.Equal(header, about(n, long)), func() {
+						if long != isLong(n) {
+							r.Check("the length", weakmem.Const(0))
+							return
+						}
+						d.caller(r, "reads the bytes that Peek gave")
+						for _, word := range c.data(n) {
+							expect(r, fmt.Sprintf("the bytes of message %d", n), word, n)
+						}
+					})
+				}
+				if released {
+					d.release(r, "simple.reader.Release", c.credit.acks[k], n, own)
+				}
+			}
+		}
+		return d
+	}
+}
+
+// data is where message n lies.
+func (c *simpleChannel) data(n int) []weakmem.Word {
+	slot := (n - 1) % c.credit.slots
+	if isLong(n) {
+		return c.long[slot]
+	}
+	return c.short[slot]
+}
