@@ -64,6 +64,7 @@ type explorer struct {
 
 	args  []int    // scratch of eval
 	masks []uint64 // scratch of open
+	next  []byte   // scratch of follow
 
 	seen   map[string]struct{}
 	states []visit
@@ -111,6 +112,7 @@ func newExplorer(p *Program, m Model) *explorer {
 		}
 		e.reads, e.writes = append(e.reads, reads), append(e.writes, writes)
 	}
+	e.next = make([]byte, e.size)
 	return e
 }
 
@@ -160,7 +162,7 @@ func (e *explorer) search(limit int, reduced bool) (Result, error) {
 func (e *explorer) follow(at int, alone bool) (moved bool, failed string) {
 	current := e.states[at].state
 	open := e.open(current)
-	next := make([]byte, e.size)
+	next := e.next
 	for t, mask := range open {
 		for ; mask != 0; mask &= mask - 1 {
 			s := bits.TrailingZeros64(mask)

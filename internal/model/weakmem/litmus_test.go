@@ -63,6 +63,10 @@ func mp(store, load Order) func(p *Program) {
 	return two(pair{"w", "w", Plain, store}, pair{"r", "r", load, Plain}, [4]int{1, 1, 0, 0}, "xyyx")
 }
 
+func nonTemporal(flag Order) func(p *Program) {
+	return two(pair{"w", "w", NonTemporal, flag}, pair{"r", "r", Acquire, Plain}, [4]int{1, 1, 0, 0}, "xyyx")
+}
+
 func lb(load, store Order) func(p *Program) {
 	th := pair{"r", "w", load, store}
 	return two(th, th, [4]int{0, 1, 0, 1}, "xyyx")
@@ -121,6 +125,9 @@ var litmusTests = []litmus{
 		r.Await(y, Plain, Is(1))
 		p.Observe("r", r.Load(x, Plain))
 	}, "r=0", weakOnly},
+	{"MP+non-temporal data", nonTemporal(Plain), "r0=1 r1=0", tsoAndUp},
+	{"MP+non-temporal data+rel", nonTemporal(Release), "r0=1 r1=0", [3]bool{false, true, false}},
+	{"MP+non-temporal data+seq_cst", nonTemporal(SeqCst), "r0=1 r1=0", nowhere},
 	// Load buffering: each load sees the store after the other.
 	{"LB", lb(Plain, Plain), "r0=1 r1=1", weakOnly},
 	{"LB+rel", lb(Plain, Release), "r0=1 r1=1", nowhere},

@@ -8,7 +8,8 @@ const (
 	// SC performs the steps of a thread in their order.
 	SC Model = iota
 	// TSO is x86: stores wait in a first-in-first-out buffer while later loads
-	// go ahead. SeqCst stores, additions and fences drain it.
+	// go ahead. SeqCst stores, additions and fences drain it, and with it the
+	// write-combining buffers of non-temporal stores.
 	TSO
 	// Weak performs accesses in any order that acquire, release, fences, the
 	// coherence of one word and dependencies leave open: no store is performed
@@ -36,6 +37,9 @@ func (m Model) ordered(a, b *step) bool {
 		}
 	}
 	if m == TSO {
+		if a.kind == store && b.kind == store && a.word != b.word && (a.order == NonTemporal || b.order == NonTemporal) {
+			return a.order == SeqCst || b.order == SeqCst
+		}
 		return a.reads() || b.writes() || a.order == SeqCst
 	}
 	switch {

@@ -41,10 +41,13 @@ const (
 	Acquire              // a load: before everything that follows it
 	Release              // a store: after everything that precedes it
 	SeqCst               // Acquire or Release, and in one order with all SeqCst
+	// NonTemporal is a store past the caches: Plain, except that under TSO no
+	// store but a SeqCst one keeps its order with it.
+	NonTemporal
 )
 
 func (o Order) String() string {
-	return [...]string{"plain", "acquire", "release", "seq_cst"}[o]
+	return [...]string{"plain", "acquire", "release", "seq_cst", "non-temporal"}[o]
 }
 
 // Word is a shared memory location.

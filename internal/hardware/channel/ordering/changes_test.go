@@ -44,6 +44,7 @@ var atomics = []struct {
 	// The channel simple.
 	{"simple.writer.Commit: s.sequence.Store", plain, "simple", weakWrong, "publishes the bytes"},
 	{"simple.writer.Commit: s.sequence.Store", plain, "reference", weakWrong, "publishes the data in the writer's window too"},
+	{"simple.writer.Commit: s.sequence.Store", halfStore, "reference, streamed", caught{weakmem.None, weakmem.Wrong, weakmem.None}, "drains non-temporal stores"},
 	{"simple.writer.Commit: s.sequence.Store", plain, "allreduce", weakWrong, "publishes the sum"},
 	{"simple.writer.Commit: s.sequence.Store", halfStore, "simple, asleep", tsoLost, "precedes the look at the sleeper"},
 	{"simple.reader.Peek: s.sequence.Load", plain, "simple", weakWrong, "the bytes are read after it"},
@@ -97,6 +98,7 @@ var habits = []struct {
 	{"a reference is released after the data is read", "reference", wrong},
 	{"a reference is released after the data is read", "allreduce", wrong},
 	{"a store and a load, seq_cst, lie between data and its reference by ll", "reference by ll", weakWrong},
+	{"a store and a load, seq_cst, lie between data and its reference by ll", "reference by ll, streamed", caught{weakmem.None, weakmem.Wrong, weakmem.Wrong}},
 	{"a call ends when its channels are drained", "reference", wrong},
 	{"a call ends when its channels are drained", "reference by ll", wrong},
 	{"a call ends when its channels are drained", "allreduce", wrong},

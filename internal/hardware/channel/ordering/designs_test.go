@@ -22,9 +22,11 @@ var designs = []struct {
 	{"ll", false, llStream(1, 4, false)},
 	{"ll, 2 readers", false, llStream(2, 4, false)},
 	{"ll, asleep", false, llStream(1, 2, true)},
-	{"reference", false, references(false, 2, 2, 3)},
-	{"reference, 1 slot", false, references(false, 1, 1, 3)},
-	{"reference by ll", false, references(true, 1, 2, 3)},
+	{"reference", false, references(false, weakmem.Plain, 2, 2, 3)},
+	{"reference, 1 slot", false, references(false, weakmem.Plain, 1, 1, 3)},
+	{"reference, streamed", false, references(false, weakmem.NonTemporal, 1, 2, 3)},
+	{"reference by ll", false, references(true, weakmem.Plain, 1, 2, 3)},
+	{"reference by ll, streamed", false, references(true, weakmem.NonTemporal, 1, 2, 3)},
 	{"allreduce", false, allReduce(2)},
 	{"allreduce, 3 ranks", true, allReduce(3)},
 	{"oneshot", false, oneShot},
@@ -41,7 +43,7 @@ func TestDesigns(t *testing.T) {
 				t.Errorf("%s: %v", p.name, err)
 				continue
 			}
-			t.Logf("%-20s %-4v %7d states, %v", p.name, m, r.States, time.Since(start).Round(time.Millisecond))
+			t.Logf("%-26s %-4v %7d states, %v", p.name, m, r.States, time.Since(start).Round(time.Millisecond))
 			if r.Kind != weakmem.None {
 				t.Errorf("%s under %v: %v", p.name, m, text(r))
 			}

@@ -44,8 +44,9 @@ func (d *design) whole(read, release func()) {
 	}
 }
 
-// references is one rank that lends the same memory round after round.
-func references(ll bool, slots, readers, rounds int) func(change) *design {
+// references is one rank that lends the same memory round after round; stored
+// says how the data gets there.
+func references(ll bool, stored weakmem.Order, slots, readers, rounds int) func(change) *design {
 	return func(change change) *design {
 		d := newDesign(change)
 		data := d.words("data", 2)
@@ -65,7 +66,7 @@ func references(ll bool, slots, readers, rounds int) func(change) *design {
 		for n := 1; n <= rounds; n++ {
 			d.caller(w, "the user writes the data")
 			for _, word := range data {
-				set(w, word, n)
+				w.Store(word, stored, weakmem.Const(n))
 			}
 			if ll {
 				// Nothing in ll orders data outside the slot before the words.
