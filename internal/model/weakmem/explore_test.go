@@ -84,6 +84,14 @@ func axiomatic(p *Program, m Model) []string {
 	return outcomes
 }
 
+// programs is how many random programs a test tries.
+func programs() int {
+	if testing.Short() {
+		return 100
+	}
+	return 1000
+}
+
 // random is a program of two or three threads with up to seven steps in all.
 func random(r *rand.Rand) *Program {
 	p := &Program{}
@@ -118,7 +126,7 @@ func TestAgainstAxioms(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	for range 1000 {
+	for range programs() {
 		p := random(r)
 		var stronger []string
 		for _, m := range Models {
@@ -146,7 +154,7 @@ func TestReduction(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	states := [2]int{}
-	for range 1000 {
+	for range programs() {
 		p := &Program{}
 		words := []Word{p.Word("x", 0), p.Word("y", 0), p.Word("z", 0)}
 		for i := range 2 + r.IntN(2) {
