@@ -47,6 +47,12 @@ func usableCPUs(t *testing.T) cpu.Set {
 	return set
 }
 
+// unbound reports a rank that may run on every CPU of the launcher; its mask may
+// also hold CPUs that are offline.
+func unbound(rank, launcher cpu.Set) bool {
+	return !slices.ContainsFunc(launcher, func(id int) bool { return !rank.Contains(id) })
+}
+
 func TestRanksAreBoundToCoresOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	if Cores() < 2 {
@@ -104,7 +110,7 @@ func TestRanksAreNotBound(t *testing.T) {
 		}
 		sets, messages := cpusOf(t, launcher(t, c.spec), c.ranks)
 		for rank, set := range sets {
-			if !slices.Equal(set, all) {
+			if !unbound(set, all) {
 				t.Errorf("%s: rank %d may run on %s, the launcher on %s", c.name, rank, set, all)
 			}
 		}
@@ -160,7 +166,7 @@ func TestQuotaOfARealGroup(t *testing.T) {
 	l.process.Path, l.process.Args = "/bin/sh", []string{"sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$1"`, dir, program}
 	sets, messages := cpusOf(t, l, 2)
 	for rank, set := range sets {
-		if all := usableCPUs(t); !slices.Equal(set, all) {
+		if all := usableCPUs(t); !unbound(set, all) {
 			t.Errorf("rank %d may run on %s, the launcher on %s", rank, set, all)
 		}
 	}

@@ -219,6 +219,10 @@ func TestEnvironmentOfEachRank(t *testing.T) {
 	l := launcher(t, spec).begin()
 	l.end(0)
 
+	placed, err := Place(BindAuto, 3, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	shared := map[string]string{}
 	for rank := range 3 {
 		values := map[string]string{}
@@ -255,7 +259,7 @@ func TestEnvironmentOfEachRank(t *testing.T) {
 			"ROLE_NAME": "default", "MASTER_ADDR": "127.0.0.1",
 			"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "2",
 			"RINGLANE_RANK": number, "RINGLANE_SIZE": "3", "RINGLANE_TIMEOUT": "90s",
-			"OMP_NUM_THREADS": strconv.Itoa(max(1, Cores()/3)), "PYTHONUNBUFFERED": "1",
+			"OMP_NUM_THREADS": strconv.Itoa(placed.Cores), "PYTHONUNBUFFERED": "1",
 		} {
 			if values[name] != want {
 				t.Errorf("rank %d: %s=%q, want %q", rank, name, values[name], want)
