@@ -774,9 +774,9 @@ done104:
 	VZEROUPPER
 	RET
 
-// func avx2AvgBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2AvgBF16(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideBF16(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -1573,6 +1573,805 @@ done216:
 	VZEROUPPER
 	RET
 
+// func avx2MultiplyBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// Requires: AVX, AVX2
+TEXT ·avx2MultiplyBF16(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         srcs+8(FP), CX
+	MOVQ         terms+16(FP), DX
+	SHLQ         $0x05, DX
+	ADDQ         CX, DX
+	MOVQ         lo+24(FP), BX
+	MOVQ         hi+32(FP), SI
+	MOVL         $0x7fc00000, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Y0
+	MOVQ         scale+48(FP), DI
+	VMOVD        DI, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x00000001, DI
+	VMOVD        DI, X2
+	VPBROADCASTD X2, Y2
+	MOVL         $0x00007fff, DI
+	VMOVD        DI, X3
+	VPBROADCASTD X3, Y3
+	MOVL         $0xffff0000, DI
+	VMOVD        DI, X4
+	VPBROADCASTD X4, Y4
+	CMPB         wide+40(FP), $0x00
+	JNE          wide226
+	MOVQ         CX, DI
+
+check225:
+	CMPB 24(DI), $0x00
+	JNE  wide226
+	ADDQ $0x20, DI
+	CMPQ DI, DX
+	JNE  check225
+
+loop227:
+	LEAQ    64(BX), DI
+	CMPQ    DI, SI
+	JGT     done228
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Y5
+	VANDPS  Y4, Y5, Y6
+	VPSLLD  $0x10, Y5, Y5
+	VMOVUPS 32(R9), Y7
+	VANDPS  Y4, Y7, Y8
+	VPSLLD  $0x10, Y7, Y7
+	VMOVUPS 64(R9), Y9
+	VANDPS  Y4, Y9, Y10
+	VPSLLD  $0x10, Y9, Y9
+	VMOVUPS 96(R9), Y11
+	VANDPS  Y4, Y11, Y12
+	VPSLLD  $0x10, Y11, Y11
+
+terms231:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish232
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Y13
+	VANDPS  Y4, Y13, Y14
+	VPSLLD  $0x10, Y13, Y13
+	VADDPS  Y13, Y5, Y5
+	VADDPS  Y14, Y6, Y6
+	VMOVUPS 32(R9), Y13
+	VANDPS  Y4, Y13, Y14
+	VPSLLD  $0x10, Y13, Y13
+	VADDPS  Y13, Y7, Y7
+	VADDPS  Y14, Y8, Y8
+	VMOVUPS 64(R9), Y13
+	VANDPS  Y4, Y13, Y14
+	VPSLLD  $0x10, Y13, Y13
+	VADDPS  Y13, Y9, Y9
+	VADDPS  Y14, Y10, Y10
+	VMOVUPS 96(R9), Y13
+	VANDPS  Y4, Y13, Y14
+	VPSLLD  $0x10, Y13, Y13
+	VADDPS  Y13, Y11, Y11
+	VADDPS  Y14, Y12, Y12
+	JMP     terms231
+
+finish232:
+	VMULPS    Y1, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y13
+	VBLENDVPS Y13, Y0, Y5, Y5
+	VPSRLD    $0x10, Y5, Y13
+	VANDPS    Y2, Y13, Y13
+	VPADDD    Y3, Y5, Y5
+	VPADDD    Y13, Y5, Y5
+	VMULPS    Y1, Y6, Y6
+	VCMPPS    $0x03, Y6, Y6, Y13
+	VBLENDVPS Y13, Y0, Y6, Y6
+	VPSRLD    $0x10, Y6, Y13
+	VANDPS    Y2, Y13, Y13
+	VPADDD    Y3, Y6, Y6
+	VPADDD    Y13, Y6, Y6
+	VPSRLD    $0x10, Y5, Y5
+	VANDPS    Y4, Y6, Y6
+	VORPS     Y6, Y5, Y5
+	VMULPS    Y1, Y7, Y7
+	VCMPPS    $0x03, Y7, Y7, Y6
+	VBLENDVPS Y6, Y0, Y7, Y7
+	VPSRLD    $0x10, Y7, Y6
+	VANDPS    Y2, Y6, Y6
+	VPADDD    Y3, Y7, Y7
+	VPADDD    Y6, Y7, Y7
+	VMULPS    Y1, Y8, Y8
+	VCMPPS    $0x03, Y8, Y8, Y6
+	VBLENDVPS Y6, Y0, Y8, Y8
+	VPSRLD    $0x10, Y8, Y6
+	VANDPS    Y2, Y6, Y6
+	VPADDD    Y3, Y8, Y8
+	VPADDD    Y6, Y8, Y8
+	VPSRLD    $0x10, Y7, Y7
+	VANDPS    Y4, Y8, Y8
+	VORPS     Y8, Y7, Y7
+	VMULPS    Y1, Y9, Y9
+	VCMPPS    $0x03, Y9, Y9, Y6
+	VBLENDVPS Y6, Y0, Y9, Y9
+	VPSRLD    $0x10, Y9, Y6
+	VANDPS    Y2, Y6, Y6
+	VPADDD    Y3, Y9, Y9
+	VPADDD    Y6, Y9, Y9
+	VMULPS    Y1, Y10, Y10
+	VCMPPS    $0x03, Y10, Y10, Y6
+	VBLENDVPS Y6, Y0, Y10, Y10
+	VPSRLD    $0x10, Y10, Y6
+	VANDPS    Y2, Y6, Y6
+	VPADDD    Y3, Y10, Y10
+	VPADDD    Y6, Y10, Y10
+	VPSRLD    $0x10, Y9, Y9
+	VANDPS    Y4, Y10, Y10
+	VORPS     Y10, Y9, Y9
+	VMULPS    Y1, Y11, Y11
+	VCMPPS    $0x03, Y11, Y11, Y6
+	VBLENDVPS Y6, Y0, Y11, Y11
+	VPSRLD    $0x10, Y11, Y6
+	VANDPS    Y2, Y6, Y6
+	VPADDD    Y3, Y11, Y11
+	VPADDD    Y6, Y11, Y11
+	VMULPS    Y1, Y12, Y12
+	VCMPPS    $0x03, Y12, Y12, Y6
+	VBLENDVPS Y6, Y0, Y12, Y12
+	VPSRLD    $0x10, Y12, Y6
+	VANDPS    Y2, Y6, Y6
+	VPADDD    Y3, Y12, Y12
+	VPADDD    Y6, Y12, Y12
+	VPSRLD    $0x10, Y11, Y11
+	VANDPS    Y4, Y12, Y12
+	VORPS     Y12, Y11, Y11
+	LEAQ      (AX)(BX*2), R9
+	VMOVUPS   Y5, (R9)
+	VMOVUPS   Y7, 32(R9)
+	VMOVUPS   Y9, 64(R9)
+	VMOVUPS   Y11, 96(R9)
+	MOVQ      DI, BX
+	JMP       loop227
+
+done228:
+loop237:
+	LEAQ    16(BX), DI
+	CMPQ    DI, SI
+	JGT     done238
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Y5
+	VANDPS  Y4, Y5, Y6
+	VPSLLD  $0x10, Y5, Y5
+
+terms241:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish242
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Y7
+	VANDPS  Y4, Y7, Y8
+	VPSLLD  $0x10, Y7, Y7
+	VADDPS  Y7, Y5, Y5
+	VADDPS  Y8, Y6, Y6
+	JMP     terms241
+
+finish242:
+	VMULPS    Y1, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y7
+	VBLENDVPS Y7, Y0, Y5, Y5
+	VPSRLD    $0x10, Y5, Y7
+	VANDPS    Y2, Y7, Y7
+	VPADDD    Y3, Y5, Y5
+	VPADDD    Y7, Y5, Y5
+	VMULPS    Y1, Y6, Y6
+	VCMPPS    $0x03, Y6, Y6, Y7
+	VBLENDVPS Y7, Y0, Y6, Y6
+	VPSRLD    $0x10, Y6, Y7
+	VANDPS    Y2, Y7, Y7
+	VPADDD    Y3, Y6, Y6
+	VPADDD    Y7, Y6, Y6
+	VPSRLD    $0x10, Y5, Y5
+	VANDPS    Y4, Y6, Y6
+	VORPS     Y6, Y5, Y5
+	LEAQ      (AX)(BX*2), R9
+	VMOVUPS   Y5, (R9)
+	MOVQ      DI, BX
+	JMP       loop237
+
+done238:
+loop247:
+	LEAQ    8(BX), DI
+	CMPQ    DI, SI
+	JGT     done248
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), X5
+	VANDPS  X4, X5, X6
+	VPSLLD  $0x10, X5, X5
+
+terms251:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish252
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), X7
+	VANDPS  X4, X7, X8
+	VPSLLD  $0x10, X7, X7
+	VADDPS  X7, X5, X5
+	VADDPS  X8, X6, X6
+	JMP     terms251
+
+finish252:
+	VMULPS    X1, X5, X5
+	VCMPPS    $0x03, X5, X5, X7
+	VBLENDVPS X7, X0, X5, X5
+	VPSRLD    $0x10, X5, X7
+	VANDPS    X2, X7, X7
+	VPADDD    X3, X5, X5
+	VPADDD    X7, X5, X5
+	VMULPS    X1, X6, X6
+	VCMPPS    $0x03, X6, X6, X7
+	VBLENDVPS X7, X0, X6, X6
+	VPSRLD    $0x10, X6, X7
+	VANDPS    X2, X7, X7
+	VPADDD    X3, X6, X6
+	VPADDD    X7, X6, X6
+	VPSRLD    $0x10, X5, X5
+	VANDPS    X4, X6, X6
+	VORPS     X6, X5, X5
+	LEAQ      (AX)(BX*2), R9
+	VMOVUPS   X5, (R9)
+	MOVQ      DI, BX
+	JMP       loop247
+
+done248:
+loop257:
+	LEAQ   4(BX), DI
+	CMPQ   DI, SI
+	JGT    done258
+	MOVQ   CX, R8
+	MOVQ   (R8), R9
+	LEAQ   (R9)(BX*2), R9
+	VMOVQ  (R9), X5
+	VANDPS X4, X5, X6
+	VPSLLD $0x10, X5, X5
+
+terms261:
+	ADDQ   $0x20, R8
+	CMPQ   R8, DX
+	JEQ    finish262
+	MOVQ   (R8), R9
+	LEAQ   (R9)(BX*2), R9
+	VMOVQ  (R9), X7
+	VANDPS X4, X7, X8
+	VPSLLD $0x10, X7, X7
+	VADDPS X7, X5, X5
+	VADDPS X8, X6, X6
+	JMP    terms261
+
+finish262:
+	VMULPS    X1, X5, X5
+	VCMPPS    $0x03, X5, X5, X7
+	VBLENDVPS X7, X0, X5, X5
+	VPSRLD    $0x10, X5, X7
+	VANDPS    X2, X7, X7
+	VPADDD    X3, X5, X5
+	VPADDD    X7, X5, X5
+	VMULPS    X1, X6, X6
+	VCMPPS    $0x03, X6, X6, X7
+	VBLENDVPS X7, X0, X6, X6
+	VPSRLD    $0x10, X6, X7
+	VANDPS    X2, X7, X7
+	VPADDD    X3, X6, X6
+	VPADDD    X7, X6, X6
+	VPSRLD    $0x10, X5, X5
+	VANDPS    X4, X6, X6
+	VORPS     X6, X5, X5
+	LEAQ      (AX)(BX*2), R9
+	VMOVQ     X5, (R9)
+	MOVQ      DI, BX
+	JMP       loop257
+
+done258:
+loop267:
+	LEAQ   2(BX), DI
+	CMPQ   DI, SI
+	JGT    done268
+	MOVQ   CX, R8
+	MOVQ   (R8), R9
+	LEAQ   (R9)(BX*2), R9
+	VMOVD  (R9), X5
+	VANDPS X4, X5, X6
+	VPSLLD $0x10, X5, X5
+
+terms271:
+	ADDQ   $0x20, R8
+	CMPQ   R8, DX
+	JEQ    finish272
+	MOVQ   (R8), R9
+	LEAQ   (R9)(BX*2), R9
+	VMOVD  (R9), X7
+	VANDPS X4, X7, X8
+	VPSLLD $0x10, X7, X7
+	VADDPS X7, X5, X5
+	VADDPS X8, X6, X6
+	JMP    terms271
+
+finish272:
+	VMULPS    X1, X5, X5
+	VCMPPS    $0x03, X5, X5, X7
+	VBLENDVPS X7, X0, X5, X5
+	VPSRLD    $0x10, X5, X7
+	VANDPS    X2, X7, X7
+	VPADDD    X3, X5, X5
+	VPADDD    X7, X5, X5
+	VMULPS    X1, X6, X6
+	VCMPPS    $0x03, X6, X6, X7
+	VBLENDVPS X7, X0, X6, X6
+	VPSRLD    $0x10, X6, X7
+	VANDPS    X2, X7, X7
+	VPADDD    X3, X6, X6
+	VPADDD    X7, X6, X6
+	VPSRLD    $0x10, X5, X5
+	VANDPS    X4, X6, X6
+	VORPS     X6, X5, X5
+	LEAQ      (AX)(BX*2), R9
+	VMOVD     X5, (R9)
+	MOVQ      DI, BX
+	JMP       loop267
+
+done268:
+loop277:
+	LEAQ    1(BX), DI
+	CMPQ    DI, SI
+	JGT     done278
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VPXOR   X5, X5, X5
+	VPINSRW $0x00, (R9), X5, X5
+	VANDPS  X4, X5, X6
+	VPSLLD  $0x10, X5, X5
+
+terms281:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish282
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VPXOR   X7, X7, X7
+	VPINSRW $0x00, (R9), X7, X7
+	VANDPS  X4, X7, X8
+	VPSLLD  $0x10, X7, X7
+	VADDPS  X7, X5, X5
+	VADDPS  X8, X6, X6
+	JMP     terms281
+
+finish282:
+	VMULPS    X1, X5, X5
+	VCMPPS    $0x03, X5, X5, X7
+	VBLENDVPS X7, X0, X5, X5
+	VPSRLD    $0x10, X5, X7
+	VANDPS    X2, X7, X7
+	VPADDD    X3, X5, X5
+	VPADDD    X7, X5, X5
+	VMULPS    X1, X6, X6
+	VCMPPS    $0x03, X6, X6, X7
+	VBLENDVPS X7, X0, X6, X6
+	VPSRLD    $0x10, X6, X7
+	VANDPS    X2, X7, X7
+	VPADDD    X3, X6, X6
+	VPADDD    X7, X6, X6
+	VPSRLD    $0x10, X5, X5
+	VANDPS    X4, X6, X6
+	VORPS     X6, X5, X5
+	LEAQ      (AX)(BX*2), R9
+	VPEXTRW   $0x00, X5, (R9)
+	MOVQ      DI, BX
+	JMP       loop277
+
+done278:
+	VZEROUPPER
+	RET
+
+wide226:
+loop287:
+	LEAQ      32(BX), DI
+	CMPQ      DI, SI
+	JGT       done288
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide289
+	LEAQ      (R9)(BX*2), R9
+	VPMOVZXWD (R9), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VPMOVZXWD 16(R9), Y5
+	VPSLLD    $0x10, Y5, Y5
+	VPMOVZXWD 32(R9), Y6
+	VPSLLD    $0x10, Y6, Y6
+	VPMOVZXWD 48(R9), Y7
+	VPSLLD    $0x10, Y7, Y7
+	JMP       done290
+
+wide289:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
+	VMOVUPS 64(R9), Y6
+	VMOVUPS 96(R9), Y7
+
+done290:
+terms291:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish292
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide293
+	LEAQ      (R9)(BX*2), R9
+	VPMOVZXWD (R9), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y4, Y4
+	VPMOVZXWD 16(R9), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y5, Y5
+	VPMOVZXWD 32(R9), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y6, Y6
+	VPMOVZXWD 48(R9), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y7, Y7
+	JMP       done294
+
+wide293:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y8
+	VADDPS  Y8, Y4, Y4
+	VMOVUPS 32(R9), Y8
+	VADDPS  Y8, Y5, Y5
+	VMOVUPS 64(R9), Y8
+	VADDPS  Y8, Y6, Y6
+	VMOVUPS 96(R9), Y8
+	VADDPS  Y8, Y7, Y7
+
+done294:
+	JMP terms291
+
+finish292:
+	VMULPS    Y1, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y8
+	VBLENDVPS Y8, Y0, Y4, Y4
+	VMULPS    Y1, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y8
+	VBLENDVPS Y8, Y0, Y5, Y5
+	VMULPS    Y1, Y6, Y6
+	VCMPPS    $0x03, Y6, Y6, Y8
+	VBLENDVPS Y8, Y0, Y6, Y6
+	VMULPS    Y1, Y7, Y7
+	VCMPPS    $0x03, Y7, Y7, Y8
+	VBLENDVPS Y8, Y0, Y7, Y7
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow295
+	LEAQ      (AX)(BX*4), R9
+	VMOVUPS   Y4, (R9)
+	VMOVUPS   Y5, 32(R9)
+	VMOVUPS   Y6, 64(R9)
+	VMOVUPS   Y7, 96(R9)
+	JMP       done296
+
+narrow295:
+	LEAQ         (AX)(BX*2), R9
+	VPSRLD       $0x10, Y4, Y8
+	VANDPS       Y2, Y8, Y8
+	VPADDD       Y3, Y4, Y4
+	VPADDD       Y8, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X8
+	VPACKUSDW    X8, X4, X4
+	VMOVUPS      X4, (R9)
+	VPSRLD       $0x10, Y5, Y4
+	VANDPS       Y2, Y4, Y4
+	VPADDD       Y3, Y5, Y5
+	VPADDD       Y4, Y5, Y5
+	VPSRLD       $0x10, Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X4
+	VPACKUSDW    X4, X5, X5
+	VMOVUPS      X5, 16(R9)
+	VPSRLD       $0x10, Y6, Y4
+	VANDPS       Y2, Y4, Y4
+	VPADDD       Y3, Y6, Y6
+	VPADDD       Y4, Y6, Y6
+	VPSRLD       $0x10, Y6, Y6
+	VEXTRACTI128 $0x01, Y6, X4
+	VPACKUSDW    X4, X6, X6
+	VMOVUPS      X6, 32(R9)
+	VPSRLD       $0x10, Y7, Y4
+	VANDPS       Y2, Y4, Y4
+	VPADDD       Y3, Y7, Y7
+	VPADDD       Y4, Y7, Y7
+	VPSRLD       $0x10, Y7, Y7
+	VEXTRACTI128 $0x01, Y7, X4
+	VPACKUSDW    X4, X7, X7
+	VMOVUPS      X7, 48(R9)
+
+done296:
+	MOVQ DI, BX
+	JMP  loop287
+
+done288:
+loop297:
+	LEAQ      8(BX), DI
+	CMPQ      DI, SI
+	JGT       done298
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide299
+	LEAQ      (R9)(BX*2), R9
+	VPMOVZXWD (R9), Y4
+	VPSLLD    $0x10, Y4, Y4
+	JMP       done300
+
+wide299:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y4
+
+done300:
+terms301:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish302
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide303
+	LEAQ      (R9)(BX*2), R9
+	VPMOVZXWD (R9), Y5
+	VPSLLD    $0x10, Y5, Y5
+	VADDPS    Y5, Y4, Y4
+	JMP       done304
+
+wide303:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y5
+	VADDPS  Y5, Y4, Y4
+
+done304:
+	JMP terms301
+
+finish302:
+	VMULPS    Y1, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VBLENDVPS Y5, Y0, Y4, Y4
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow305
+	LEAQ      (AX)(BX*4), R9
+	VMOVUPS   Y4, (R9)
+	JMP       done306
+
+narrow305:
+	LEAQ         (AX)(BX*2), R9
+	VPSRLD       $0x10, Y4, Y5
+	VANDPS       Y2, Y5, Y5
+	VPADDD       Y3, Y4, Y4
+	VPADDD       Y5, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPACKUSDW    X5, X4, X4
+	VMOVUPS      X4, (R9)
+
+done306:
+	MOVQ DI, BX
+	JMP  loop297
+
+done298:
+loop307:
+	LEAQ      4(BX), DI
+	CMPQ      DI, SI
+	JGT       done308
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide309
+	LEAQ      (R9)(BX*2), R9
+	VPMOVZXWD (R9), X4
+	VPSLLD    $0x10, X4, X4
+	JMP       done310
+
+wide309:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), X4
+
+done310:
+terms311:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish312
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide313
+	LEAQ      (R9)(BX*2), R9
+	VPMOVZXWD (R9), X5
+	VPSLLD    $0x10, X5, X5
+	VADDPS    X5, X4, X4
+	JMP       done314
+
+wide313:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), X5
+	VADDPS  X5, X4, X4
+
+done314:
+	JMP terms311
+
+finish312:
+	VMULPS    X1, X4, X4
+	VCMPPS    $0x03, X4, X4, X5
+	VBLENDVPS X5, X0, X4, X4
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow315
+	LEAQ      (AX)(BX*4), R9
+	VMOVUPS   X4, (R9)
+	JMP       done316
+
+narrow315:
+	LEAQ      (AX)(BX*2), R9
+	VPSRLD    $0x10, X4, X5
+	VANDPS    X2, X5, X5
+	VPADDD    X3, X4, X4
+	VPADDD    X5, X4, X4
+	VPSRLD    $0x10, X4, X4
+	VPACKUSDW X4, X4, X4
+	VMOVQ     X4, (R9)
+
+done316:
+	MOVQ DI, BX
+	JMP  loop307
+
+done308:
+loop317:
+	LEAQ      2(BX), DI
+	CMPQ      DI, SI
+	JGT       done318
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide319
+	LEAQ      (R9)(BX*2), R9
+	VMOVD     (R9), X4
+	VPMOVZXWD X4, X4
+	VPSLLD    $0x10, X4, X4
+	JMP       done320
+
+wide319:
+	LEAQ  (R9)(BX*4), R9
+	VMOVQ (R9), X4
+
+done320:
+terms321:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish322
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide323
+	LEAQ      (R9)(BX*2), R9
+	VMOVD     (R9), X5
+	VPMOVZXWD X5, X5
+	VPSLLD    $0x10, X5, X5
+	VADDPS    X5, X4, X4
+	JMP       done324
+
+wide323:
+	LEAQ   (R9)(BX*4), R9
+	VMOVQ  (R9), X5
+	VADDPS X5, X4, X4
+
+done324:
+	JMP terms321
+
+finish322:
+	VMULPS    X1, X4, X4
+	VCMPPS    $0x03, X4, X4, X5
+	VBLENDVPS X5, X0, X4, X4
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow325
+	LEAQ      (AX)(BX*4), R9
+	VMOVQ     X4, (R9)
+	JMP       done326
+
+narrow325:
+	LEAQ      (AX)(BX*2), R9
+	VPSRLD    $0x10, X4, X5
+	VANDPS    X2, X5, X5
+	VPADDD    X3, X4, X4
+	VPADDD    X5, X4, X4
+	VPSRLD    $0x10, X4, X4
+	VPACKUSDW X4, X4, X4
+	VMOVD     X4, (R9)
+
+done326:
+	MOVQ DI, BX
+	JMP  loop317
+
+done318:
+loop327:
+	LEAQ      1(BX), DI
+	CMPQ      DI, SI
+	JGT       done328
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide329
+	LEAQ      (R9)(BX*2), R9
+	VPXOR     X4, X4, X4
+	VPINSRW   $0x00, (R9), X4, X4
+	VPMOVZXWD X4, X4
+	VPSLLD    $0x10, X4, X4
+	JMP       done330
+
+wide329:
+	LEAQ  (R9)(BX*4), R9
+	VMOVD (R9), X4
+
+done330:
+terms331:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish332
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide333
+	LEAQ      (R9)(BX*2), R9
+	VPXOR     X5, X5, X5
+	VPINSRW   $0x00, (R9), X5, X5
+	VPMOVZXWD X5, X5
+	VPSLLD    $0x10, X5, X5
+	VADDPS    X5, X4, X4
+	JMP       done334
+
+wide333:
+	LEAQ   (R9)(BX*4), R9
+	VMOVD  (R9), X5
+	VADDPS X5, X4, X4
+
+done334:
+	JMP terms331
+
+finish332:
+	VMULPS    X1, X4, X4
+	VCMPPS    $0x03, X4, X4, X5
+	VBLENDVPS X5, X0, X4, X4
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow335
+	LEAQ      (AX)(BX*4), R9
+	VMOVD     X4, (R9)
+	JMP       done336
+
+narrow335:
+	LEAQ      (AX)(BX*2), R9
+	VPSRLD    $0x10, X4, X5
+	VANDPS    X2, X5, X5
+	VPADDD    X3, X4, X4
+	VPADDD    X5, X4, X4
+	VPSRLD    $0x10, X4, X4
+	VPACKUSDW X4, X4, X4
+	VPEXTRW   $0x00, X4, (R9)
+
+done336:
+	MOVQ DI, BX
+	JMP  loop327
+
+done328:
+	VZEROUPPER
+	RET
+
 // func avx2ProdBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
 TEXT ·avx2ProdBF16(SB), NOSPLIT, $0-56
@@ -1596,20 +2395,20 @@ TEXT ·avx2ProdBF16(SB), NOSPLIT, $0-56
 	VMOVD        DI, X3
 	VPBROADCASTD X3, Y3
 	CMPB         wide+40(FP), $0x00
-	JNE          wide226
+	JNE          wide338
 	MOVQ         CX, DI
 
-check225:
+check337:
 	CMPB 24(DI), $0x00
-	JNE  wide226
+	JNE  wide338
 	ADDQ $0x20, DI
 	CMPQ DI, DX
-	JNE  check225
+	JNE  check337
 
-loop227:
+loop339:
 	LEAQ    64(BX), DI
 	CMPQ    DI, SI
-	JGT     done228
+	JGT     done340
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1626,10 +2425,10 @@ loop227:
 	VANDPS  Y3, Y10, Y11
 	VPSLLD  $0x10, Y10, Y10
 
-terms231:
+terms343:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish232
+	JEQ     finish344
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Y12
@@ -1652,9 +2451,9 @@ terms231:
 	VPSLLD  $0x10, Y12, Y12
 	VMULPS  Y12, Y10, Y10
 	VMULPS  Y13, Y11, Y11
-	JMP     terms231
+	JMP     terms343
 
-finish232:
+finish344:
 	VCMPPS    $0x03, Y4, Y4, Y12
 	VBLENDVPS Y12, Y0, Y4, Y4
 	VPSRLD    $0x10, Y4, Y12
@@ -1721,13 +2520,13 @@ finish232:
 	VMOVUPS   Y8, 64(R9)
 	VMOVUPS   Y10, 96(R9)
 	MOVQ      DI, BX
-	JMP       loop227
+	JMP       loop339
 
-done228:
-loop237:
+done340:
+loop349:
 	LEAQ    16(BX), DI
 	CMPQ    DI, SI
-	JGT     done238
+	JGT     done350
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1735,10 +2534,10 @@ loop237:
 	VANDPS  Y3, Y4, Y5
 	VPSLLD  $0x10, Y4, Y4
 
-terms241:
+terms353:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish242
+	JEQ     finish354
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Y6
@@ -1746,9 +2545,9 @@ terms241:
 	VPSLLD  $0x10, Y6, Y6
 	VMULPS  Y6, Y4, Y4
 	VMULPS  Y7, Y5, Y5
-	JMP     terms241
+	JMP     terms353
 
-finish242:
+finish354:
 	VCMPPS    $0x03, Y4, Y4, Y6
 	VBLENDVPS Y6, Y0, Y4, Y4
 	VPSRLD    $0x10, Y4, Y6
@@ -1767,13 +2566,13 @@ finish242:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   Y4, (R9)
 	MOVQ      DI, BX
-	JMP       loop237
+	JMP       loop349
 
-done238:
-loop247:
+done350:
+loop359:
 	LEAQ    8(BX), DI
 	CMPQ    DI, SI
-	JGT     done248
+	JGT     done360
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1781,10 +2580,10 @@ loop247:
 	VANDPS  X3, X4, X5
 	VPSLLD  $0x10, X4, X4
 
-terms251:
+terms363:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish252
+	JEQ     finish364
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), X6
@@ -1792,9 +2591,9 @@ terms251:
 	VPSLLD  $0x10, X6, X6
 	VMULPS  X6, X4, X4
 	VMULPS  X7, X5, X5
-	JMP     terms251
+	JMP     terms363
 
-finish252:
+finish364:
 	VCMPPS    $0x03, X4, X4, X6
 	VBLENDVPS X6, X0, X4, X4
 	VPSRLD    $0x10, X4, X6
@@ -1813,13 +2612,13 @@ finish252:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   X4, (R9)
 	MOVQ      DI, BX
-	JMP       loop247
+	JMP       loop359
 
-done248:
-loop257:
+done360:
+loop369:
 	LEAQ   4(BX), DI
 	CMPQ   DI, SI
-	JGT    done258
+	JGT    done370
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
@@ -1827,10 +2626,10 @@ loop257:
 	VANDPS X3, X4, X5
 	VPSLLD $0x10, X4, X4
 
-terms261:
+terms373:
 	ADDQ   $0x20, R8
 	CMPQ   R8, DX
-	JEQ    finish262
+	JEQ    finish374
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
 	VMOVQ  (R9), X6
@@ -1838,9 +2637,9 @@ terms261:
 	VPSLLD $0x10, X6, X6
 	VMULPS X6, X4, X4
 	VMULPS X7, X5, X5
-	JMP    terms261
+	JMP    terms373
 
-finish262:
+finish374:
 	VCMPPS    $0x03, X4, X4, X6
 	VBLENDVPS X6, X0, X4, X4
 	VPSRLD    $0x10, X4, X6
@@ -1859,13 +2658,13 @@ finish262:
 	LEAQ      (AX)(BX*2), R9
 	VMOVQ     X4, (R9)
 	MOVQ      DI, BX
-	JMP       loop257
+	JMP       loop369
 
-done258:
-loop267:
+done370:
+loop379:
 	LEAQ   2(BX), DI
 	CMPQ   DI, SI
-	JGT    done268
+	JGT    done380
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
@@ -1873,10 +2672,10 @@ loop267:
 	VANDPS X3, X4, X5
 	VPSLLD $0x10, X4, X4
 
-terms271:
+terms383:
 	ADDQ   $0x20, R8
 	CMPQ   R8, DX
-	JEQ    finish272
+	JEQ    finish384
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
 	VMOVD  (R9), X6
@@ -1884,9 +2683,9 @@ terms271:
 	VPSLLD $0x10, X6, X6
 	VMULPS X6, X4, X4
 	VMULPS X7, X5, X5
-	JMP    terms271
+	JMP    terms383
 
-finish272:
+finish384:
 	VCMPPS    $0x03, X4, X4, X6
 	VBLENDVPS X6, X0, X4, X4
 	VPSRLD    $0x10, X4, X6
@@ -1905,13 +2704,13 @@ finish272:
 	LEAQ      (AX)(BX*2), R9
 	VMOVD     X4, (R9)
 	MOVQ      DI, BX
-	JMP       loop267
+	JMP       loop379
 
-done268:
-loop277:
+done380:
+loop389:
 	LEAQ    1(BX), DI
 	CMPQ    DI, SI
-	JGT     done278
+	JGT     done390
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1920,10 +2719,10 @@ loop277:
 	VANDPS  X3, X4, X5
 	VPSLLD  $0x10, X4, X4
 
-terms281:
+terms393:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish282
+	JEQ     finish394
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VPXOR   X6, X6, X6
@@ -1932,9 +2731,9 @@ terms281:
 	VPSLLD  $0x10, X6, X6
 	VMULPS  X6, X4, X4
 	VMULPS  X7, X5, X5
-	JMP     terms281
+	JMP     terms393
 
-finish282:
+finish394:
 	VCMPPS    $0x03, X4, X4, X6
 	VBLENDVPS X6, X0, X4, X4
 	VPSRLD    $0x10, X4, X6
@@ -1953,21 +2752,21 @@ finish282:
 	LEAQ      (AX)(BX*2), R9
 	VPEXTRW   $0x00, X4, (R9)
 	MOVQ      DI, BX
-	JMP       loop277
+	JMP       loop389
 
-done278:
+done390:
 	VZEROUPPER
 	RET
 
-wide226:
-loop287:
+wide338:
+loop399:
 	LEAQ      32(BX), DI
 	CMPQ      DI, SI
-	JGT       done288
+	JGT       done400
 	MOVQ      CX, R8
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide289
+	JNE       wide401
 	LEAQ      (R9)(BX*2), R9
 	VPMOVZXWD (R9), Y3
 	VPSLLD    $0x10, Y3, Y3
@@ -1977,23 +2776,23 @@ loop287:
 	VPSLLD    $0x10, Y5, Y5
 	VPMOVZXWD 48(R9), Y6
 	VPSLLD    $0x10, Y6, Y6
-	JMP       done290
+	JMP       done402
 
-wide289:
+wide401:
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Y3
 	VMOVUPS 32(R9), Y4
 	VMOVUPS 64(R9), Y5
 	VMOVUPS 96(R9), Y6
 
-done290:
-terms291:
+done402:
+terms403:
 	ADDQ      $0x20, R8
 	CMPQ      R8, DX
-	JEQ       finish292
+	JEQ       finish404
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide293
+	JNE       wide405
 	LEAQ      (R9)(BX*2), R9
 	VPMOVZXWD (R9), Y7
 	VPSLLD    $0x10, Y7, Y7
@@ -2007,9 +2806,9 @@ terms291:
 	VPMOVZXWD 48(R9), Y7
 	VPSLLD    $0x10, Y7, Y7
 	VMULPS    Y7, Y6, Y6
-	JMP       done294
+	JMP       done406
 
-wide293:
+wide405:
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Y7
 	VMULPS  Y7, Y3, Y3
@@ -2020,10 +2819,10 @@ wide293:
 	VMOVUPS 96(R9), Y7
 	VMULPS  Y7, Y6, Y6
 
-done294:
-	JMP terms291
+done406:
+	JMP terms403
 
-finish292:
+finish404:
 	VCMPPS    $0x03, Y3, Y3, Y7
 	VBLENDVPS Y7, Y0, Y3, Y3
 	VCMPPS    $0x03, Y4, Y4, Y7
@@ -2033,15 +2832,15 @@ finish292:
 	VCMPPS    $0x03, Y6, Y6, Y7
 	VBLENDVPS Y7, Y0, Y6, Y6
 	CMPB      wide+40(FP), $0x00
-	JEQ       narrow295
+	JEQ       narrow407
 	LEAQ      (AX)(BX*4), R9
 	VMOVUPS   Y3, (R9)
 	VMOVUPS   Y4, 32(R9)
 	VMOVUPS   Y5, 64(R9)
 	VMOVUPS   Y6, 96(R9)
-	JMP       done296
+	JMP       done408
 
-narrow295:
+narrow407:
 	LEAQ         (AX)(BX*2), R9
 	VPSRLD       $0x10, Y3, Y7
 	VANDPS       Y1, Y7, Y7
@@ -2076,60 +2875,60 @@ narrow295:
 	VPACKUSDW    X3, X6, X6
 	VMOVUPS      X6, 48(R9)
 
-done296:
+done408:
 	MOVQ DI, BX
-	JMP  loop287
+	JMP  loop399
 
-done288:
-loop297:
+done400:
+loop409:
 	LEAQ      8(BX), DI
 	CMPQ      DI, SI
-	JGT       done298
+	JGT       done410
 	MOVQ      CX, R8
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide299
+	JNE       wide411
 	LEAQ      (R9)(BX*2), R9
 	VPMOVZXWD (R9), Y3
 	VPSLLD    $0x10, Y3, Y3
-	JMP       done300
+	JMP       done412
 
-wide299:
+wide411:
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Y3
 
-done300:
-terms301:
+done412:
+terms413:
 	ADDQ      $0x20, R8
 	CMPQ      R8, DX
-	JEQ       finish302
+	JEQ       finish414
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide303
+	JNE       wide415
 	LEAQ      (R9)(BX*2), R9
 	VPMOVZXWD (R9), Y4
 	VPSLLD    $0x10, Y4, Y4
 	VMULPS    Y4, Y3, Y3
-	JMP       done304
+	JMP       done416
 
-wide303:
+wide415:
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Y4
 	VMULPS  Y4, Y3, Y3
 
-done304:
-	JMP terms301
+done416:
+	JMP terms413
 
-finish302:
+finish414:
 	VCMPPS    $0x03, Y3, Y3, Y4
 	VBLENDVPS Y4, Y0, Y3, Y3
 	CMPB      wide+40(FP), $0x00
-	JEQ       narrow305
+	JEQ       narrow417
 	LEAQ      (AX)(BX*4), R9
 	VMOVUPS   Y3, (R9)
-	JMP       done306
+	JMP       done418
 
-narrow305:
+narrow417:
 	LEAQ         (AX)(BX*2), R9
 	VPSRLD       $0x10, Y3, Y4
 	VANDPS       Y1, Y4, Y4
@@ -2140,60 +2939,60 @@ narrow305:
 	VPACKUSDW    X4, X3, X3
 	VMOVUPS      X3, (R9)
 
-done306:
+done418:
 	MOVQ DI, BX
-	JMP  loop297
+	JMP  loop409
 
-done298:
-loop307:
+done410:
+loop419:
 	LEAQ      4(BX), DI
 	CMPQ      DI, SI
-	JGT       done308
+	JGT       done420
 	MOVQ      CX, R8
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide309
+	JNE       wide421
 	LEAQ      (R9)(BX*2), R9
 	VPMOVZXWD (R9), X3
 	VPSLLD    $0x10, X3, X3
-	JMP       done310
+	JMP       done422
 
-wide309:
+wide421:
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), X3
 
-done310:
-terms311:
+done422:
+terms423:
 	ADDQ      $0x20, R8
 	CMPQ      R8, DX
-	JEQ       finish312
+	JEQ       finish424
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide313
+	JNE       wide425
 	LEAQ      (R9)(BX*2), R9
 	VPMOVZXWD (R9), X4
 	VPSLLD    $0x10, X4, X4
 	VMULPS    X4, X3, X3
-	JMP       done314
+	JMP       done426
 
-wide313:
+wide425:
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), X4
 	VMULPS  X4, X3, X3
 
-done314:
-	JMP terms311
+done426:
+	JMP terms423
 
-finish312:
+finish424:
 	VCMPPS    $0x03, X3, X3, X4
 	VBLENDVPS X4, X0, X3, X3
 	CMPB      wide+40(FP), $0x00
-	JEQ       narrow315
+	JEQ       narrow427
 	LEAQ      (AX)(BX*4), R9
 	VMOVUPS   X3, (R9)
-	JMP       done316
+	JMP       done428
 
-narrow315:
+narrow427:
 	LEAQ      (AX)(BX*2), R9
 	VPSRLD    $0x10, X3, X4
 	VANDPS    X1, X4, X4
@@ -2203,62 +3002,62 @@ narrow315:
 	VPACKUSDW X3, X3, X3
 	VMOVQ     X3, (R9)
 
-done316:
+done428:
 	MOVQ DI, BX
-	JMP  loop307
+	JMP  loop419
 
-done308:
-loop317:
+done420:
+loop429:
 	LEAQ      2(BX), DI
 	CMPQ      DI, SI
-	JGT       done318
+	JGT       done430
 	MOVQ      CX, R8
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide319
+	JNE       wide431
 	LEAQ      (R9)(BX*2), R9
 	VMOVD     (R9), X3
 	VPMOVZXWD X3, X3
 	VPSLLD    $0x10, X3, X3
-	JMP       done320
+	JMP       done432
 
-wide319:
+wide431:
 	LEAQ  (R9)(BX*4), R9
 	VMOVQ (R9), X3
 
-done320:
-terms321:
+done432:
+terms433:
 	ADDQ      $0x20, R8
 	CMPQ      R8, DX
-	JEQ       finish322
+	JEQ       finish434
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide323
+	JNE       wide435
 	LEAQ      (R9)(BX*2), R9
 	VMOVD     (R9), X4
 	VPMOVZXWD X4, X4
 	VPSLLD    $0x10, X4, X4
 	VMULPS    X4, X3, X3
-	JMP       done324
+	JMP       done436
 
-wide323:
+wide435:
 	LEAQ   (R9)(BX*4), R9
 	VMOVQ  (R9), X4
 	VMULPS X4, X3, X3
 
-done324:
-	JMP terms321
+done436:
+	JMP terms433
 
-finish322:
+finish434:
 	VCMPPS    $0x03, X3, X3, X4
 	VBLENDVPS X4, X0, X3, X3
 	CMPB      wide+40(FP), $0x00
-	JEQ       narrow325
+	JEQ       narrow437
 	LEAQ      (AX)(BX*4), R9
 	VMOVQ     X3, (R9)
-	JMP       done326
+	JMP       done438
 
-narrow325:
+narrow437:
 	LEAQ      (AX)(BX*2), R9
 	VPSRLD    $0x10, X3, X4
 	VANDPS    X1, X4, X4
@@ -2268,64 +3067,64 @@ narrow325:
 	VPACKUSDW X3, X3, X3
 	VMOVD     X3, (R9)
 
-done326:
+done438:
 	MOVQ DI, BX
-	JMP  loop317
+	JMP  loop429
 
-done318:
-loop327:
+done430:
+loop439:
 	LEAQ      1(BX), DI
 	CMPQ      DI, SI
-	JGT       done328
+	JGT       done440
 	MOVQ      CX, R8
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide329
+	JNE       wide441
 	LEAQ      (R9)(BX*2), R9
 	VPXOR     X3, X3, X3
 	VPINSRW   $0x00, (R9), X3, X3
 	VPMOVZXWD X3, X3
 	VPSLLD    $0x10, X3, X3
-	JMP       done330
+	JMP       done442
 
-wide329:
+wide441:
 	LEAQ  (R9)(BX*4), R9
 	VMOVD (R9), X3
 
-done330:
-terms331:
+done442:
+terms443:
 	ADDQ      $0x20, R8
 	CMPQ      R8, DX
-	JEQ       finish332
+	JEQ       finish444
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide333
+	JNE       wide445
 	LEAQ      (R9)(BX*2), R9
 	VPXOR     X4, X4, X4
 	VPINSRW   $0x00, (R9), X4, X4
 	VPMOVZXWD X4, X4
 	VPSLLD    $0x10, X4, X4
 	VMULPS    X4, X3, X3
-	JMP       done334
+	JMP       done446
 
-wide333:
+wide445:
 	LEAQ   (R9)(BX*4), R9
 	VMOVD  (R9), X4
 	VMULPS X4, X3, X3
 
-done334:
-	JMP terms331
+done446:
+	JMP terms443
 
-finish332:
+finish444:
 	VCMPPS    $0x03, X3, X3, X4
 	VBLENDVPS X4, X0, X3, X3
 	CMPB      wide+40(FP), $0x00
-	JEQ       narrow335
+	JEQ       narrow447
 	LEAQ      (AX)(BX*4), R9
 	VMOVD     X3, (R9)
-	JMP       done336
+	JMP       done448
 
-narrow335:
+narrow447:
 	LEAQ      (AX)(BX*2), R9
 	VPSRLD    $0x10, X3, X4
 	VANDPS    X1, X4, X4
@@ -2335,11 +3134,11 @@ narrow335:
 	VPACKUSDW X3, X3, X3
 	VPEXTRW   $0x00, X3, (R9)
 
-done336:
+done448:
 	MOVQ DI, BX
-	JMP  loop327
+	JMP  loop439
 
-done328:
+done440:
 	VZEROUPPER
 	RET
 
@@ -2363,10 +3162,10 @@ TEXT ·avx2MinBF16(SB), NOSPLIT, $0-56
 	VMOVD        DI, X2
 	VPBROADCASTD X2, Y2
 
-loop337:
+loop449:
 	LEAQ    64(BX), DI
 	CMPQ    DI, SI
-	JGT     done338
+	JGT     done450
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -2391,10 +3190,10 @@ loop337:
 	VPSRLW  $0x01, Y11, Y11
 	VXORPS  Y11, Y9, Y9
 
-terms341:
+terms453:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish342
+	JEQ     finish454
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Y11
@@ -2425,9 +3224,9 @@ terms341:
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMINSW Y11, Y9, Y9
-	JMP     terms341
+	JMP     terms453
 
-finish342:
+finish454:
 	VPSRAW    $0x0f, Y3, Y11
 	VPSRLW    $0x01, Y11, Y11
 	VXORPS    Y11, Y3, Y3
@@ -2454,13 +3253,13 @@ finish342:
 	VMOVUPS   Y7, 64(R9)
 	VMOVUPS   Y9, 96(R9)
 	MOVQ      DI, BX
-	JMP       loop337
+	JMP       loop449
 
-done338:
-loop347:
+done450:
+loop459:
 	LEAQ    16(BX), DI
 	CMPQ    DI, SI
-	JGT     done348
+	JGT     done460
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -2470,10 +3269,10 @@ loop347:
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
 
-terms351:
+terms463:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish352
+	JEQ     finish464
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Y5
@@ -2483,9 +3282,9 @@ terms351:
 	VPSRLW  $0x01, Y6, Y6
 	VXORPS  Y6, Y5, Y5
 	VPMINSW Y5, Y3, Y3
-	JMP     terms351
+	JMP     terms463
 
-finish352:
+finish464:
 	VPSRAW    $0x0f, Y3, Y5
 	VPSRLW    $0x01, Y5, Y5
 	VXORPS    Y5, Y3, Y3
@@ -2494,13 +3293,13 @@ finish352:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   Y3, (R9)
 	MOVQ      DI, BX
-	JMP       loop347
+	JMP       loop459
 
-done348:
-loop357:
+done460:
+loop469:
 	LEAQ    8(BX), DI
 	CMPQ    DI, SI
-	JGT     done358
+	JGT     done470
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -2510,10 +3309,10 @@ loop357:
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
-terms361:
+terms473:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish362
+	JEQ     finish474
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), X5
@@ -2523,9 +3322,9 @@ terms361:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMINSW X5, X3, X3
-	JMP     terms361
+	JMP     terms473
 
-finish362:
+finish474:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -2534,13 +3333,13 @@ finish362:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop357
+	JMP       loop469
 
-done358:
-loop367:
+done470:
+loop479:
 	LEAQ   4(BX), DI
 	CMPQ   DI, SI
-	JGT    done368
+	JGT    done480
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
@@ -2550,10 +3349,10 @@ loop367:
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
-terms371:
+terms483:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish372
+	JEQ     finish484
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVQ   (R9), X5
@@ -2563,9 +3362,9 @@ terms371:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMINSW X5, X3, X3
-	JMP     terms371
+	JMP     terms483
 
-finish372:
+finish484:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -2574,13 +3373,13 @@ finish372:
 	LEAQ      (AX)(BX*2), R9
 	VMOVQ     X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop367
+	JMP       loop479
 
-done368:
-loop377:
+done480:
+loop489:
 	LEAQ   2(BX), DI
 	CMPQ   DI, SI
-	JGT    done378
+	JGT    done490
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
@@ -2590,10 +3389,10 @@ loop377:
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
-terms381:
+terms493:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish382
+	JEQ     finish494
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVD   (R9), X5
@@ -2603,9 +3402,9 @@ terms381:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMINSW X5, X3, X3
-	JMP     terms381
+	JMP     terms493
 
-finish382:
+finish494:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -2614,13 +3413,13 @@ finish382:
 	LEAQ      (AX)(BX*2), R9
 	VMOVD     X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop377
+	JMP       loop489
 
-done378:
-loop387:
+done490:
+loop499:
 	LEAQ    1(BX), DI
 	CMPQ    DI, SI
-	JGT     done388
+	JGT     done500
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -2631,10 +3430,10 @@ loop387:
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
-terms391:
+terms503:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish392
+	JEQ     finish504
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VPXOR   X5, X5, X5
@@ -2645,9 +3444,9 @@ terms391:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMINSW X5, X3, X3
-	JMP     terms391
+	JMP     terms503
 
-finish392:
+finish504:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -2656,9 +3455,9 @@ finish392:
 	LEAQ      (AX)(BX*2), R9
 	VPEXTRW   $0x00, X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop387
+	JMP       loop499
 
-done388:
+done500:
 	VZEROUPPER
 	RET
 
@@ -2682,10 +3481,10 @@ TEXT ·avx2MaxBF16(SB), NOSPLIT, $0-56
 	VMOVD        DI, X2
 	VPBROADCASTD X2, Y2
 
-loop397:
+loop509:
 	LEAQ    64(BX), DI
 	CMPQ    DI, SI
-	JGT     done398
+	JGT     done510
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -2710,10 +3509,10 @@ loop397:
 	VPSRLW  $0x01, Y11, Y11
 	VXORPS  Y11, Y9, Y9
 
-terms401:
+terms513:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish402
+	JEQ     finish514
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Y11
@@ -2744,9 +3543,9 @@ terms401:
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMAXSW Y11, Y9, Y9
-	JMP     terms401
+	JMP     terms513
 
-finish402:
+finish514:
 	VPSRAW    $0x0f, Y3, Y11
 	VPSRLW    $0x01, Y11, Y11
 	VXORPS    Y11, Y3, Y3
@@ -2773,13 +3572,13 @@ finish402:
 	VMOVUPS   Y7, 64(R9)
 	VMOVUPS   Y9, 96(R9)
 	MOVQ      DI, BX
-	JMP       loop397
+	JMP       loop509
 
-done398:
-loop407:
+done510:
+loop519:
 	LEAQ    16(BX), DI
 	CMPQ    DI, SI
-	JGT     done408
+	JGT     done520
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -2789,10 +3588,10 @@ loop407:
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
 
-terms411:
+terms523:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish412
+	JEQ     finish524
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Y5
@@ -2802,9 +3601,9 @@ terms411:
 	VPSRLW  $0x01, Y6, Y6
 	VXORPS  Y6, Y5, Y5
 	VPMAXSW Y5, Y3, Y3
-	JMP     terms411
+	JMP     terms523
 
-finish412:
+finish524:
 	VPSRAW    $0x0f, Y3, Y5
 	VPSRLW    $0x01, Y5, Y5
 	VXORPS    Y5, Y3, Y3
@@ -2813,13 +3612,13 @@ finish412:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   Y3, (R9)
 	MOVQ      DI, BX
-	JMP       loop407
+	JMP       loop519
 
-done408:
-loop417:
+done520:
+loop529:
 	LEAQ    8(BX), DI
 	CMPQ    DI, SI
-	JGT     done418
+	JGT     done530
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -2829,10 +3628,10 @@ loop417:
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
-terms421:
+terms533:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish422
+	JEQ     finish534
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), X5
@@ -2842,9 +3641,9 @@ terms421:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMAXSW X5, X3, X3
-	JMP     terms421
+	JMP     terms533
 
-finish422:
+finish534:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -2853,13 +3652,13 @@ finish422:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop417
+	JMP       loop529
 
-done418:
-loop427:
+done530:
+loop539:
 	LEAQ   4(BX), DI
 	CMPQ   DI, SI
-	JGT    done428
+	JGT    done540
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
@@ -2869,10 +3668,10 @@ loop427:
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
-terms431:
+terms543:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish432
+	JEQ     finish544
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVQ   (R9), X5
@@ -2882,9 +3681,9 @@ terms431:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMAXSW X5, X3, X3
-	JMP     terms431
+	JMP     terms543
 
-finish432:
+finish544:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -2893,13 +3692,13 @@ finish432:
 	LEAQ      (AX)(BX*2), R9
 	VMOVQ     X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop427
+	JMP       loop539
 
-done428:
-loop437:
+done540:
+loop549:
 	LEAQ   2(BX), DI
 	CMPQ   DI, SI
-	JGT    done438
+	JGT    done550
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
@@ -2909,10 +3708,10 @@ loop437:
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
-terms441:
+terms553:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish442
+	JEQ     finish554
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVD   (R9), X5
@@ -2922,9 +3721,9 @@ terms441:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMAXSW X5, X3, X3
-	JMP     terms441
+	JMP     terms553
 
-finish442:
+finish554:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -2933,13 +3732,13 @@ finish442:
 	LEAQ      (AX)(BX*2), R9
 	VMOVD     X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop437
+	JMP       loop549
 
-done438:
-loop447:
+done550:
+loop559:
 	LEAQ    1(BX), DI
 	CMPQ    DI, SI
-	JGT     done448
+	JGT     done560
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -2950,10 +3749,10 @@ loop447:
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
-terms451:
+terms563:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish452
+	JEQ     finish564
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VPXOR   X5, X5, X5
@@ -2964,9 +3763,9 @@ terms451:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMAXSW X5, X3, X3
-	JMP     terms451
+	JMP     terms563
 
-finish452:
+finish564:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -2975,8 +3774,8 @@ finish452:
 	LEAQ      (AX)(BX*2), R9
 	VPEXTRW   $0x00, X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop447
+	JMP       loop559
 
-done448:
+done560:
 	VZEROUPPER
 	RET

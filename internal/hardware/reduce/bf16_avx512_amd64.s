@@ -494,9 +494,9 @@ done52:
 	VZEROUPPER
 	RET
 
-// func avx512AvgBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512DivideBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·avx512AvgBF16(SB), NOSPLIT, $0-56
+TEXT ·avx512DivideBF16(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -1005,6 +1005,517 @@ done112:
 	VZEROUPPER
 	RET
 
+// func avx512MultiplyBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
+TEXT ·avx512MultiplyBF16(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         srcs+8(FP), CX
+	MOVQ         terms+16(FP), DX
+	SHLQ         $0x05, DX
+	ADDQ         CX, DX
+	MOVQ         lo+24(FP), BX
+	MOVQ         hi+32(FP), SI
+	MOVL         $0x7fc00000, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Z0
+	MOVQ         scale+48(FP), DI
+	VMOVD        DI, X1
+	VPBROADCASTD X1, Z1
+	MOVL         $0x00000001, DI
+	VMOVD        DI, X2
+	VPBROADCASTD X2, Z2
+	MOVL         $0x00007fff, DI
+	VMOVD        DI, X3
+	VPBROADCASTD X3, Z3
+	MOVL         $0xffff0000, DI
+	VMOVD        DI, X4
+	VPBROADCASTD X4, Z4
+	CMPB         wide+40(FP), $0x00
+	JNE          wide122
+	MOVQ         CX, DI
+
+check121:
+	CMPB 24(DI), $0x00
+	JNE  wide122
+	ADDQ $0x20, DI
+	CMPQ DI, DX
+	JNE  check121
+
+loop123:
+	LEAQ    128(BX), DI
+	CMPQ    DI, SI
+	JGT     done124
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Z5
+	VANDPS  Z4, Z5, Z6
+	VPSLLD  $0x10, Z5, Z5
+	VMOVUPS 64(R9), Z7
+	VANDPS  Z4, Z7, Z8
+	VPSLLD  $0x10, Z7, Z7
+	VMOVUPS 128(R9), Z9
+	VANDPS  Z4, Z9, Z10
+	VPSLLD  $0x10, Z9, Z9
+	VMOVUPS 192(R9), Z11
+	VANDPS  Z4, Z11, Z12
+	VPSLLD  $0x10, Z11, Z11
+
+terms127:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish128
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Z13
+	VANDPS  Z4, Z13, Z14
+	VPSLLD  $0x10, Z13, Z13
+	VADDPS  Z13, Z5, Z5
+	VADDPS  Z14, Z6, Z6
+	VMOVUPS 64(R9), Z13
+	VANDPS  Z4, Z13, Z14
+	VPSLLD  $0x10, Z13, Z13
+	VADDPS  Z13, Z7, Z7
+	VADDPS  Z14, Z8, Z8
+	VMOVUPS 128(R9), Z13
+	VANDPS  Z4, Z13, Z14
+	VPSLLD  $0x10, Z13, Z13
+	VADDPS  Z13, Z9, Z9
+	VADDPS  Z14, Z10, Z10
+	VMOVUPS 192(R9), Z13
+	VANDPS  Z4, Z13, Z14
+	VPSLLD  $0x10, Z13, Z13
+	VADDPS  Z13, Z11, Z11
+	VADDPS  Z14, Z12, Z12
+	JMP     terms127
+
+finish128:
+	VMULPS  Z1, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMOVAPS Z0, K1, Z5
+	VPSRLD  $0x10, Z5, Z13
+	VANDPS  Z2, Z13, Z13
+	VPADDD  Z3, Z5, Z5
+	VPADDD  Z13, Z5, Z5
+	VMULPS  Z1, Z6, Z6
+	VCMPPS  $0x03, Z6, Z6, K1
+	VMOVAPS Z0, K1, Z6
+	VPSRLD  $0x10, Z6, Z13
+	VANDPS  Z2, Z13, Z13
+	VPADDD  Z3, Z6, Z6
+	VPADDD  Z13, Z6, Z6
+	VPSRLD  $0x10, Z5, Z5
+	VANDPS  Z4, Z6, Z6
+	VORPS   Z6, Z5, Z5
+	VMULPS  Z1, Z7, Z7
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMOVAPS Z0, K1, Z7
+	VPSRLD  $0x10, Z7, Z6
+	VANDPS  Z2, Z6, Z6
+	VPADDD  Z3, Z7, Z7
+	VPADDD  Z6, Z7, Z7
+	VMULPS  Z1, Z8, Z8
+	VCMPPS  $0x03, Z8, Z8, K1
+	VMOVAPS Z0, K1, Z8
+	VPSRLD  $0x10, Z8, Z6
+	VANDPS  Z2, Z6, Z6
+	VPADDD  Z3, Z8, Z8
+	VPADDD  Z6, Z8, Z8
+	VPSRLD  $0x10, Z7, Z7
+	VANDPS  Z4, Z8, Z8
+	VORPS   Z8, Z7, Z7
+	VMULPS  Z1, Z9, Z9
+	VCMPPS  $0x03, Z9, Z9, K1
+	VMOVAPS Z0, K1, Z9
+	VPSRLD  $0x10, Z9, Z6
+	VANDPS  Z2, Z6, Z6
+	VPADDD  Z3, Z9, Z9
+	VPADDD  Z6, Z9, Z9
+	VMULPS  Z1, Z10, Z10
+	VCMPPS  $0x03, Z10, Z10, K1
+	VMOVAPS Z0, K1, Z10
+	VPSRLD  $0x10, Z10, Z6
+	VANDPS  Z2, Z6, Z6
+	VPADDD  Z3, Z10, Z10
+	VPADDD  Z6, Z10, Z10
+	VPSRLD  $0x10, Z9, Z9
+	VANDPS  Z4, Z10, Z10
+	VORPS   Z10, Z9, Z9
+	VMULPS  Z1, Z11, Z11
+	VCMPPS  $0x03, Z11, Z11, K1
+	VMOVAPS Z0, K1, Z11
+	VPSRLD  $0x10, Z11, Z6
+	VANDPS  Z2, Z6, Z6
+	VPADDD  Z3, Z11, Z11
+	VPADDD  Z6, Z11, Z11
+	VMULPS  Z1, Z12, Z12
+	VCMPPS  $0x03, Z12, Z12, K1
+	VMOVAPS Z0, K1, Z12
+	VPSRLD  $0x10, Z12, Z6
+	VANDPS  Z2, Z6, Z6
+	VPADDD  Z3, Z12, Z12
+	VPADDD  Z6, Z12, Z12
+	VPSRLD  $0x10, Z11, Z11
+	VANDPS  Z4, Z12, Z12
+	VORPS   Z12, Z11, Z11
+	LEAQ    (AX)(BX*2), R9
+	VMOVUPS Z5, (R9)
+	VMOVUPS Z7, 64(R9)
+	VMOVUPS Z9, 128(R9)
+	VMOVUPS Z11, 192(R9)
+	MOVQ    DI, BX
+	JMP     loop123
+
+done124:
+loop133:
+	LEAQ    32(BX), DI
+	CMPQ    DI, SI
+	JGT     done134
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Z5
+	VANDPS  Z4, Z5, Z6
+	VPSLLD  $0x10, Z5, Z5
+
+terms137:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish138
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Z7
+	VANDPS  Z4, Z7, Z8
+	VPSLLD  $0x10, Z7, Z7
+	VADDPS  Z7, Z5, Z5
+	VADDPS  Z8, Z6, Z6
+	JMP     terms137
+
+finish138:
+	VMULPS  Z1, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMOVAPS Z0, K1, Z5
+	VPSRLD  $0x10, Z5, Z7
+	VANDPS  Z2, Z7, Z7
+	VPADDD  Z3, Z5, Z5
+	VPADDD  Z7, Z5, Z5
+	VMULPS  Z1, Z6, Z6
+	VCMPPS  $0x03, Z6, Z6, K1
+	VMOVAPS Z0, K1, Z6
+	VPSRLD  $0x10, Z6, Z7
+	VANDPS  Z2, Z7, Z7
+	VPADDD  Z3, Z6, Z6
+	VPADDD  Z7, Z6, Z6
+	VPSRLD  $0x10, Z5, Z5
+	VANDPS  Z4, Z6, Z6
+	VORPS   Z6, Z5, Z5
+	LEAQ    (AX)(BX*2), R9
+	VMOVUPS Z5, (R9)
+	MOVQ    DI, BX
+	JMP     loop133
+
+done134:
+	SUBQ        BX, SI
+	JEQ         done143
+	MOVQ        $-1, DI
+	BZHIQ       SI, DI, DI
+	KMOVQ       DI, K1
+	MOVQ        (CX), SI
+	LEAQ        (SI)(BX*2), SI
+	VMOVDQU16.Z (SI), K1, Z5
+	VANDPS      Z4, Z5, Z6
+	VPSLLD      $0x10, Z5, Z5
+
+terms146:
+	ADDQ        $0x20, CX
+	CMPQ        CX, DX
+	JEQ         finish147
+	MOVQ        (CX), SI
+	LEAQ        (SI)(BX*2), SI
+	VMOVDQU16.Z (SI), K1, Z7
+	VANDPS      Z4, Z7, Z8
+	VPSLLD      $0x10, Z7, Z7
+	VADDPS      Z7, Z5, Z5
+	VADDPS      Z8, Z6, Z6
+	JMP         terms146
+
+finish147:
+	VMULPS    Z1, Z5, Z5
+	VCMPPS    $0x03, Z5, Z5, K2
+	VMOVAPS   Z0, K2, Z5
+	VPSRLD    $0x10, Z5, Z7
+	VANDPS    Z2, Z7, Z7
+	VPADDD    Z3, Z5, Z5
+	VPADDD    Z7, Z5, Z5
+	VMULPS    Z1, Z6, Z6
+	VCMPPS    $0x03, Z6, Z6, K2
+	VMOVAPS   Z0, K2, Z6
+	VPSRLD    $0x10, Z6, Z0
+	VANDPS    Z2, Z0, Z0
+	VPADDD    Z3, Z6, Z6
+	VPADDD    Z0, Z6, Z6
+	VPSRLD    $0x10, Z5, Z5
+	VANDPS    Z4, Z6, Z6
+	VORPS     Z6, Z5, Z5
+	LEAQ      (AX)(BX*2), SI
+	VMOVDQU16 Z5, K1, (SI)
+
+done143:
+	VZEROUPPER
+	RET
+
+wide122:
+loop152:
+	LEAQ      64(BX), DI
+	CMPQ      DI, SI
+	JGT       done153
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide154
+	LEAQ      (R9)(BX*2), R9
+	VPMOVZXWD (R9), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VPMOVZXWD 32(R9), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VPMOVZXWD 64(R9), Z6
+	VPSLLD    $0x10, Z6, Z6
+	VPMOVZXWD 96(R9), Z7
+	VPSLLD    $0x10, Z7, Z7
+	JMP       done155
+
+wide154:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	VMOVUPS 128(R9), Z6
+	VMOVUPS 192(R9), Z7
+
+done155:
+terms156:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish157
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide158
+	LEAQ      (R9)(BX*2), R9
+	VPMOVZXWD (R9), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z4, Z4
+	VPMOVZXWD 32(R9), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z5, Z5
+	VPMOVZXWD 64(R9), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z6, Z6
+	VPMOVZXWD 96(R9), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z7, Z7
+	JMP       done159
+
+wide158:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z8
+	VADDPS  Z8, Z4, Z4
+	VMOVUPS 64(R9), Z8
+	VADDPS  Z8, Z5, Z5
+	VMOVUPS 128(R9), Z8
+	VADDPS  Z8, Z6, Z6
+	VMOVUPS 192(R9), Z8
+	VADDPS  Z8, Z7, Z7
+
+done159:
+	JMP terms156
+
+finish157:
+	VMULPS  Z1, Z4, Z4
+	VCMPPS  $0x03, Z4, Z4, K1
+	VMOVAPS Z0, K1, Z4
+	VMULPS  Z1, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMOVAPS Z0, K1, Z5
+	VMULPS  Z1, Z6, Z6
+	VCMPPS  $0x03, Z6, Z6, K1
+	VMOVAPS Z0, K1, Z6
+	VMULPS  Z1, Z7, Z7
+	VCMPPS  $0x03, Z7, Z7, K1
+	VMOVAPS Z0, K1, Z7
+	CMPB    wide+40(FP), $0x00
+	JEQ     narrow160
+	LEAQ    (AX)(BX*4), R9
+	VMOVUPS Z4, (R9)
+	VMOVUPS Z5, 64(R9)
+	VMOVUPS Z6, 128(R9)
+	VMOVUPS Z7, 192(R9)
+	JMP     done161
+
+narrow160:
+	LEAQ    (AX)(BX*2), R9
+	VPSRLD  $0x10, Z4, Z8
+	VANDPS  Z2, Z8, Z8
+	VPADDD  Z3, Z4, Z4
+	VPADDD  Z8, Z4, Z4
+	VPSRLD  $0x10, Z4, Z4
+	VPMOVDW Z4, Y4
+	VMOVUPS Y4, (R9)
+	VPSRLD  $0x10, Z5, Z4
+	VANDPS  Z2, Z4, Z4
+	VPADDD  Z3, Z5, Z5
+	VPADDD  Z4, Z5, Z5
+	VPSRLD  $0x10, Z5, Z5
+	VPMOVDW Z5, Y4
+	VMOVUPS Y4, 32(R9)
+	VPSRLD  $0x10, Z6, Z4
+	VANDPS  Z2, Z4, Z4
+	VPADDD  Z3, Z6, Z6
+	VPADDD  Z4, Z6, Z6
+	VPSRLD  $0x10, Z6, Z6
+	VPMOVDW Z6, Y4
+	VMOVUPS Y4, 64(R9)
+	VPSRLD  $0x10, Z7, Z4
+	VANDPS  Z2, Z4, Z4
+	VPADDD  Z3, Z7, Z7
+	VPADDD  Z4, Z7, Z7
+	VPSRLD  $0x10, Z7, Z7
+	VPMOVDW Z7, Y4
+	VMOVUPS Y4, 96(R9)
+
+done161:
+	MOVQ DI, BX
+	JMP  loop152
+
+done153:
+loop162:
+	LEAQ      16(BX), DI
+	CMPQ      DI, SI
+	JGT       done163
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide164
+	LEAQ      (R9)(BX*2), R9
+	VPMOVZXWD (R9), Z4
+	VPSLLD    $0x10, Z4, Z4
+	JMP       done165
+
+wide164:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z4
+
+done165:
+terms166:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish167
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide168
+	LEAQ      (R9)(BX*2), R9
+	VPMOVZXWD (R9), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VADDPS    Z5, Z4, Z4
+	JMP       done169
+
+wide168:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z5
+	VADDPS  Z5, Z4, Z4
+
+done169:
+	JMP terms166
+
+finish167:
+	VMULPS  Z1, Z4, Z4
+	VCMPPS  $0x03, Z4, Z4, K1
+	VMOVAPS Z0, K1, Z4
+	CMPB    wide+40(FP), $0x00
+	JEQ     narrow170
+	LEAQ    (AX)(BX*4), R9
+	VMOVUPS Z4, (R9)
+	JMP     done171
+
+narrow170:
+	LEAQ    (AX)(BX*2), R9
+	VPSRLD  $0x10, Z4, Z5
+	VANDPS  Z2, Z5, Z5
+	VPADDD  Z3, Z4, Z4
+	VPADDD  Z5, Z4, Z4
+	VPSRLD  $0x10, Z4, Z4
+	VPMOVDW Z4, Y4
+	VMOVUPS Y4, (R9)
+
+done171:
+	MOVQ DI, BX
+	JMP  loop162
+
+done163:
+	SUBQ        BX, SI
+	JEQ         done172
+	MOVQ        $-1, DI
+	BZHIQ       SI, DI, DI
+	KMOVQ       DI, K1
+	MOVQ        (CX), SI
+	CMPB        24(CX), $0x00
+	JNE         wide173
+	LEAQ        (SI)(BX*2), SI
+	VMOVDQU16.Z (SI), K1, Y4
+	VPMOVZXWD   Y4, Z4
+	VPSLLD      $0x10, Z4, Z4
+	JMP         done174
+
+wide173:
+	LEAQ        (SI)(BX*4), SI
+	VMOVDQU32.Z (SI), K1, Z4
+
+done174:
+terms175:
+	ADDQ        $0x20, CX
+	CMPQ        CX, DX
+	JEQ         finish176
+	MOVQ        (CX), SI
+	CMPB        24(CX), $0x00
+	JNE         wide177
+	LEAQ        (SI)(BX*2), SI
+	VMOVDQU16.Z (SI), K1, Y5
+	VPMOVZXWD   Y5, Z5
+	VPSLLD      $0x10, Z5, Z5
+	VADDPS      Z5, Z4, Z4
+	JMP         done178
+
+wide177:
+	LEAQ        (SI)(BX*4), SI
+	VMOVDQU32.Z (SI), K1, Z5
+	VADDPS      Z5, Z4, Z4
+
+done178:
+	JMP terms175
+
+finish176:
+	VMULPS    Z1, Z4, Z4
+	VCMPPS    $0x03, Z4, Z4, K2
+	VMOVAPS   Z0, K2, Z4
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow179
+	LEAQ      (AX)(BX*4), SI
+	VMOVDQU32 Z4, K1, (SI)
+	JMP       done180
+
+narrow179:
+	LEAQ      (AX)(BX*2), SI
+	VPSRLD    $0x10, Z4, Z0
+	VANDPS    Z2, Z0, Z0
+	VPADDD    Z3, Z4, Z4
+	VPADDD    Z0, Z4, Z4
+	VPSRLD    $0x10, Z4, Z4
+	VPMOVDW   Z4, Y0
+	VMOVDQU16 Y0, K1, (SI)
+
+done180:
+done172:
+	VZEROUPPER
+	RET
+
 // func avx512ProdBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
 TEXT ·avx512ProdBF16(SB), NOSPLIT, $0-56
@@ -1028,20 +1539,20 @@ TEXT ·avx512ProdBF16(SB), NOSPLIT, $0-56
 	VMOVD        DI, X3
 	VPBROADCASTD X3, Z3
 	CMPB         wide+40(FP), $0x00
-	JNE          wide122
+	JNE          wide182
 	MOVQ         CX, DI
 
-check121:
+check181:
 	CMPB 24(DI), $0x00
-	JNE  wide122
+	JNE  wide182
 	ADDQ $0x20, DI
 	CMPQ DI, DX
-	JNE  check121
+	JNE  check181
 
-loop123:
+loop183:
 	LEAQ    128(BX), DI
 	CMPQ    DI, SI
-	JGT     done124
+	JGT     done184
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1058,10 +1569,10 @@ loop123:
 	VANDPS  Z3, Z10, Z11
 	VPSLLD  $0x10, Z10, Z10
 
-terms127:
+terms187:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish128
+	JEQ     finish188
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Z12
@@ -1084,9 +1595,9 @@ terms127:
 	VPSLLD  $0x10, Z12, Z12
 	VMULPS  Z12, Z10, Z10
 	VMULPS  Z13, Z11, Z11
-	JMP     terms127
+	JMP     terms187
 
-finish128:
+finish188:
 	VCMPPS  $0x03, Z4, Z4, K1
 	VMOVAPS Z0, K1, Z4
 	VPSRLD  $0x10, Z4, Z12
@@ -1153,13 +1664,13 @@ finish128:
 	VMOVUPS Z8, 128(R9)
 	VMOVUPS Z10, 192(R9)
 	MOVQ    DI, BX
-	JMP     loop123
+	JMP     loop183
 
-done124:
-loop133:
+done184:
+loop193:
 	LEAQ    32(BX), DI
 	CMPQ    DI, SI
-	JGT     done134
+	JGT     done194
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1167,10 +1678,10 @@ loop133:
 	VANDPS  Z3, Z4, Z5
 	VPSLLD  $0x10, Z4, Z4
 
-terms137:
+terms197:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish138
+	JEQ     finish198
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Z6
@@ -1178,9 +1689,9 @@ terms137:
 	VPSLLD  $0x10, Z6, Z6
 	VMULPS  Z6, Z4, Z4
 	VMULPS  Z7, Z5, Z5
-	JMP     terms137
+	JMP     terms197
 
-finish138:
+finish198:
 	VCMPPS  $0x03, Z4, Z4, K1
 	VMOVAPS Z0, K1, Z4
 	VPSRLD  $0x10, Z4, Z6
@@ -1199,11 +1710,11 @@ finish138:
 	LEAQ    (AX)(BX*2), R9
 	VMOVUPS Z4, (R9)
 	MOVQ    DI, BX
-	JMP     loop133
+	JMP     loop193
 
-done134:
+done194:
 	SUBQ        BX, SI
-	JEQ         done143
+	JEQ         done203
 	MOVQ        $-1, DI
 	BZHIQ       SI, DI, DI
 	KMOVQ       DI, K1
@@ -1213,10 +1724,10 @@ done134:
 	VANDPS      Z3, Z4, Z5
 	VPSLLD      $0x10, Z4, Z4
 
-terms146:
+terms206:
 	ADDQ        $0x20, CX
 	CMPQ        CX, DX
-	JEQ         finish147
+	JEQ         finish207
 	MOVQ        (CX), SI
 	LEAQ        (SI)(BX*2), SI
 	VMOVDQU16.Z (SI), K1, Z6
@@ -1224,9 +1735,9 @@ terms146:
 	VPSLLD      $0x10, Z6, Z6
 	VMULPS      Z6, Z4, Z4
 	VMULPS      Z7, Z5, Z5
-	JMP         terms146
+	JMP         terms206
 
-finish147:
+finish207:
 	VCMPPS    $0x03, Z4, Z4, K2
 	VMOVAPS   Z0, K2, Z4
 	VPSRLD    $0x10, Z4, Z6
@@ -1245,19 +1756,19 @@ finish147:
 	LEAQ      (AX)(BX*2), SI
 	VMOVDQU16 Z4, K1, (SI)
 
-done143:
+done203:
 	VZEROUPPER
 	RET
 
-wide122:
-loop152:
+wide182:
+loop212:
 	LEAQ      64(BX), DI
 	CMPQ      DI, SI
-	JGT       done153
+	JGT       done213
 	MOVQ      CX, R8
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide154
+	JNE       wide214
 	LEAQ      (R9)(BX*2), R9
 	VPMOVZXWD (R9), Z3
 	VPSLLD    $0x10, Z3, Z3
@@ -1267,23 +1778,23 @@ loop152:
 	VPSLLD    $0x10, Z5, Z5
 	VPMOVZXWD 96(R9), Z6
 	VPSLLD    $0x10, Z6, Z6
-	JMP       done155
+	JMP       done215
 
-wide154:
+wide214:
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Z3
 	VMOVUPS 64(R9), Z4
 	VMOVUPS 128(R9), Z5
 	VMOVUPS 192(R9), Z6
 
-done155:
-terms156:
+done215:
+terms216:
 	ADDQ      $0x20, R8
 	CMPQ      R8, DX
-	JEQ       finish157
+	JEQ       finish217
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide158
+	JNE       wide218
 	LEAQ      (R9)(BX*2), R9
 	VPMOVZXWD (R9), Z7
 	VPSLLD    $0x10, Z7, Z7
@@ -1297,9 +1808,9 @@ terms156:
 	VPMOVZXWD 96(R9), Z7
 	VPSLLD    $0x10, Z7, Z7
 	VMULPS    Z7, Z6, Z6
-	JMP       done159
+	JMP       done219
 
-wide158:
+wide218:
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Z7
 	VMULPS  Z7, Z3, Z3
@@ -1310,10 +1821,10 @@ wide158:
 	VMOVUPS 192(R9), Z7
 	VMULPS  Z7, Z6, Z6
 
-done159:
-	JMP terms156
+done219:
+	JMP terms216
 
-finish157:
+finish217:
 	VCMPPS  $0x03, Z3, Z3, K1
 	VMOVAPS Z0, K1, Z3
 	VCMPPS  $0x03, Z4, Z4, K1
@@ -1323,15 +1834,15 @@ finish157:
 	VCMPPS  $0x03, Z6, Z6, K1
 	VMOVAPS Z0, K1, Z6
 	CMPB    wide+40(FP), $0x00
-	JEQ     narrow160
+	JEQ     narrow220
 	LEAQ    (AX)(BX*4), R9
 	VMOVUPS Z3, (R9)
 	VMOVUPS Z4, 64(R9)
 	VMOVUPS Z5, 128(R9)
 	VMOVUPS Z6, 192(R9)
-	JMP     done161
+	JMP     done221
 
-narrow160:
+narrow220:
 	LEAQ    (AX)(BX*2), R9
 	VPSRLD  $0x10, Z3, Z7
 	VANDPS  Z1, Z7, Z7
@@ -1362,60 +1873,60 @@ narrow160:
 	VPMOVDW Z6, Y3
 	VMOVUPS Y3, 96(R9)
 
-done161:
+done221:
 	MOVQ DI, BX
-	JMP  loop152
+	JMP  loop212
 
-done153:
-loop162:
+done213:
+loop222:
 	LEAQ      16(BX), DI
 	CMPQ      DI, SI
-	JGT       done163
+	JGT       done223
 	MOVQ      CX, R8
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide164
+	JNE       wide224
 	LEAQ      (R9)(BX*2), R9
 	VPMOVZXWD (R9), Z3
 	VPSLLD    $0x10, Z3, Z3
-	JMP       done165
+	JMP       done225
 
-wide164:
+wide224:
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Z3
 
-done165:
-terms166:
+done225:
+terms226:
 	ADDQ      $0x20, R8
 	CMPQ      R8, DX
-	JEQ       finish167
+	JEQ       finish227
 	MOVQ      (R8), R9
 	CMPB      24(R8), $0x00
-	JNE       wide168
+	JNE       wide228
 	LEAQ      (R9)(BX*2), R9
 	VPMOVZXWD (R9), Z4
 	VPSLLD    $0x10, Z4, Z4
 	VMULPS    Z4, Z3, Z3
-	JMP       done169
+	JMP       done229
 
-wide168:
+wide228:
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Z4
 	VMULPS  Z4, Z3, Z3
 
-done169:
-	JMP terms166
+done229:
+	JMP terms226
 
-finish167:
+finish227:
 	VCMPPS  $0x03, Z3, Z3, K1
 	VMOVAPS Z0, K1, Z3
 	CMPB    wide+40(FP), $0x00
-	JEQ     narrow170
+	JEQ     narrow230
 	LEAQ    (AX)(BX*4), R9
 	VMOVUPS Z3, (R9)
-	JMP     done171
+	JMP     done231
 
-narrow170:
+narrow230:
 	LEAQ    (AX)(BX*2), R9
 	VPSRLD  $0x10, Z3, Z4
 	VANDPS  Z1, Z4, Z4
@@ -1425,62 +1936,62 @@ narrow170:
 	VPMOVDW Z3, Y3
 	VMOVUPS Y3, (R9)
 
-done171:
+done231:
 	MOVQ DI, BX
-	JMP  loop162
+	JMP  loop222
 
-done163:
+done223:
 	SUBQ        BX, SI
-	JEQ         done172
+	JEQ         done232
 	MOVQ        $-1, DI
 	BZHIQ       SI, DI, DI
 	KMOVQ       DI, K1
 	MOVQ        (CX), SI
 	CMPB        24(CX), $0x00
-	JNE         wide173
+	JNE         wide233
 	LEAQ        (SI)(BX*2), SI
 	VMOVDQU16.Z (SI), K1, Y3
 	VPMOVZXWD   Y3, Z3
 	VPSLLD      $0x10, Z3, Z3
-	JMP         done174
+	JMP         done234
 
-wide173:
+wide233:
 	LEAQ        (SI)(BX*4), SI
 	VMOVDQU32.Z (SI), K1, Z3
 
-done174:
-terms175:
+done234:
+terms235:
 	ADDQ        $0x20, CX
 	CMPQ        CX, DX
-	JEQ         finish176
+	JEQ         finish236
 	MOVQ        (CX), SI
 	CMPB        24(CX), $0x00
-	JNE         wide177
+	JNE         wide237
 	LEAQ        (SI)(BX*2), SI
 	VMOVDQU16.Z (SI), K1, Y4
 	VPMOVZXWD   Y4, Z4
 	VPSLLD      $0x10, Z4, Z4
 	VMULPS      Z4, Z3, Z3
-	JMP         done178
+	JMP         done238
 
-wide177:
+wide237:
 	LEAQ        (SI)(BX*4), SI
 	VMOVDQU32.Z (SI), K1, Z4
 	VMULPS      Z4, Z3, Z3
 
-done178:
-	JMP terms175
+done238:
+	JMP terms235
 
-finish176:
+finish236:
 	VCMPPS    $0x03, Z3, Z3, K2
 	VMOVAPS   Z0, K2, Z3
 	CMPB      wide+40(FP), $0x00
-	JEQ       narrow179
+	JEQ       narrow239
 	LEAQ      (AX)(BX*4), SI
 	VMOVDQU32 Z3, K1, (SI)
-	JMP       done180
+	JMP       done240
 
-narrow179:
+narrow239:
 	LEAQ      (AX)(BX*2), SI
 	VPSRLD    $0x10, Z3, Z0
 	VANDPS    Z1, Z0, Z0
@@ -1490,8 +2001,8 @@ narrow179:
 	VPMOVDW   Z3, Y0
 	VMOVDQU16 Y0, K1, (SI)
 
-done180:
-done172:
+done240:
+done232:
 	VZEROUPPER
 	RET
 
@@ -1515,10 +2026,10 @@ TEXT ·avx512MinBF16(SB), NOSPLIT, $0-56
 	VMOVD        DI, X2
 	VPBROADCASTD X2, Z2
 
-loop181:
+loop241:
 	LEAQ    128(BX), DI
 	CMPQ    DI, SI
-	JGT     done182
+	JGT     done242
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1543,10 +2054,10 @@ loop181:
 	VPSRLW  $0x01, Z11, Z11
 	VXORPS  Z11, Z9, Z9
 
-terms185:
+terms245:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish186
+	JEQ     finish246
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Z11
@@ -1577,9 +2088,9 @@ terms185:
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMINSW Z11, Z9, Z9
-	JMP     terms185
+	JMP     terms245
 
-finish186:
+finish246:
 	VPSRAW    $0x0f, Z3, Z11
 	VPSRLW    $0x01, Z11, Z11
 	VXORPS    Z11, Z3, Z3
@@ -1606,13 +2117,13 @@ finish186:
 	VMOVUPS   Z7, 128(R9)
 	VMOVUPS   Z9, 192(R9)
 	MOVQ      DI, BX
-	JMP       loop181
+	JMP       loop241
 
-done182:
-loop191:
+done242:
+loop251:
 	LEAQ    32(BX), DI
 	CMPQ    DI, SI
-	JGT     done192
+	JGT     done252
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1622,10 +2133,10 @@ loop191:
 	VPSRLW  $0x01, Z5, Z5
 	VXORPS  Z5, Z3, Z3
 
-terms195:
+terms255:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish196
+	JEQ     finish256
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Z5
@@ -1635,9 +2146,9 @@ terms195:
 	VPSRLW  $0x01, Z6, Z6
 	VXORPS  Z6, Z5, Z5
 	VPMINSW Z5, Z3, Z3
-	JMP     terms195
+	JMP     terms255
 
-finish196:
+finish256:
 	VPSRAW    $0x0f, Z3, Z5
 	VPSRLW    $0x01, Z5, Z5
 	VXORPS    Z5, Z3, Z3
@@ -1646,11 +2157,11 @@ finish196:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   Z3, (R9)
 	MOVQ      DI, BX
-	JMP       loop191
+	JMP       loop251
 
-done192:
+done252:
 	SUBQ        BX, SI
-	JEQ         done201
+	JEQ         done261
 	MOVQ        $-1, DI
 	BZHIQ       SI, DI, DI
 	KMOVQ       DI, K1
@@ -1662,10 +2173,10 @@ done192:
 	VPSRLW      $0x01, Z5, Z5
 	VXORPS      Z5, Z3, Z3
 
-terms204:
+terms264:
 	ADDQ        $0x20, CX
 	CMPQ        CX, DX
-	JEQ         finish205
+	JEQ         finish265
 	MOVQ        (CX), SI
 	LEAQ        (SI)(BX*2), SI
 	VMOVDQU16.Z (SI), K1, Z5
@@ -1675,9 +2186,9 @@ terms204:
 	VPSRLW      $0x01, Z6, Z6
 	VXORPS      Z6, Z5, Z5
 	VPMINSW     Z5, Z3, Z3
-	JMP         terms204
+	JMP         terms264
 
-finish205:
+finish265:
 	VPSRAW    $0x0f, Z3, Z2
 	VPSRLW    $0x01, Z2, Z2
 	VXORPS    Z2, Z3, Z3
@@ -1686,7 +2197,7 @@ finish205:
 	LEAQ      (AX)(BX*2), SI
 	VMOVDQU16 Z3, K1, (SI)
 
-done201:
+done261:
 	VZEROUPPER
 	RET
 
@@ -1710,10 +2221,10 @@ TEXT ·avx512MaxBF16(SB), NOSPLIT, $0-56
 	VMOVD        DI, X2
 	VPBROADCASTD X2, Z2
 
-loop210:
+loop270:
 	LEAQ    128(BX), DI
 	CMPQ    DI, SI
-	JGT     done211
+	JGT     done271
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1738,10 +2249,10 @@ loop210:
 	VPSRLW  $0x01, Z11, Z11
 	VXORPS  Z11, Z9, Z9
 
-terms214:
+terms274:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish215
+	JEQ     finish275
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Z11
@@ -1772,9 +2283,9 @@ terms214:
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMAXSW Z11, Z9, Z9
-	JMP     terms214
+	JMP     terms274
 
-finish215:
+finish275:
 	VPSRAW    $0x0f, Z3, Z11
 	VPSRLW    $0x01, Z11, Z11
 	VXORPS    Z11, Z3, Z3
@@ -1801,13 +2312,13 @@ finish215:
 	VMOVUPS   Z7, 128(R9)
 	VMOVUPS   Z9, 192(R9)
 	MOVQ      DI, BX
-	JMP       loop210
+	JMP       loop270
 
-done211:
-loop220:
+done271:
+loop280:
 	LEAQ    32(BX), DI
 	CMPQ    DI, SI
-	JGT     done221
+	JGT     done281
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1817,10 +2328,10 @@ loop220:
 	VPSRLW  $0x01, Z5, Z5
 	VXORPS  Z5, Z3, Z3
 
-terms224:
+terms284:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish225
+	JEQ     finish285
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Z5
@@ -1830,9 +2341,9 @@ terms224:
 	VPSRLW  $0x01, Z6, Z6
 	VXORPS  Z6, Z5, Z5
 	VPMAXSW Z5, Z3, Z3
-	JMP     terms224
+	JMP     terms284
 
-finish225:
+finish285:
 	VPSRAW    $0x0f, Z3, Z5
 	VPSRLW    $0x01, Z5, Z5
 	VXORPS    Z5, Z3, Z3
@@ -1841,11 +2352,11 @@ finish225:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   Z3, (R9)
 	MOVQ      DI, BX
-	JMP       loop220
+	JMP       loop280
 
-done221:
+done281:
 	SUBQ        BX, SI
-	JEQ         done230
+	JEQ         done290
 	MOVQ        $-1, DI
 	BZHIQ       SI, DI, DI
 	KMOVQ       DI, K1
@@ -1857,10 +2368,10 @@ done221:
 	VPSRLW      $0x01, Z5, Z5
 	VXORPS      Z5, Z3, Z3
 
-terms233:
+terms293:
 	ADDQ        $0x20, CX
 	CMPQ        CX, DX
-	JEQ         finish234
+	JEQ         finish294
 	MOVQ        (CX), SI
 	LEAQ        (SI)(BX*2), SI
 	VMOVDQU16.Z (SI), K1, Z5
@@ -1870,9 +2381,9 @@ terms233:
 	VPSRLW      $0x01, Z6, Z6
 	VXORPS      Z6, Z5, Z5
 	VPMAXSW     Z5, Z3, Z3
-	JMP         terms233
+	JMP         terms293
 
-finish234:
+finish294:
 	VPSRAW    $0x0f, Z3, Z2
 	VPSRLW    $0x01, Z2, Z2
 	VXORPS    Z2, Z3, Z3
@@ -1881,6 +2392,6 @@ finish234:
 	LEAQ      (AX)(BX*2), SI
 	VMOVDQU16 Z3, K1, (SI)
 
-done230:
+done290:
 	VZEROUPPER
 	RET

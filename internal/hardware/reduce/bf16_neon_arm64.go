@@ -8,7 +8,10 @@ package reduce
 func neonSumBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonAvgBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonDivideBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+
+//go:noescape
+func neonMultiplyBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
 func neonMinBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

@@ -326,8 +326,8 @@ stored40:
 done34:
 	RET
 
-// func neonAvgBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonAvgBF16(SB), NOSPLIT, $0-56
+// func neonDivideBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonDivideBF16(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD srcs+8(FP), R1
 	MOVD terms+16(FP), R2
@@ -657,16 +657,19 @@ stored80:
 done74:
 	RET
 
-// func neonMinBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMinBF16(SB), NOSPLIT, $0-56
+// func neonMultiplyBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMultiplyBF16(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD srcs+8(FP), R1
 	MOVD terms+16(FP), R2
 	ADD R2<<5, R1, R2
 	MOVD lo+24(FP), R3
 	MOVD hi+32(FP), R4
+	MOVBU wide+40(FP), R8
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
+	MOVD scale+48(FP), R9
+	VDUP R9, V25.S4
 	MOVD $1, R9
 	VDUP R9, V26.S4
 	MOVD $0x7fff, R9
@@ -678,6 +681,8 @@ loop81:
 	BGT done84
 	MOVD R1, R6
 	MOVD (R6), R7
+	MOVBU 24(R6), R9
+	CBNZ R9, wide85
 	ADD R3<<1, R7, R7
 	FMOVD 0(R7), F0
 	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
@@ -687,36 +692,75 @@ loop81:
 	WORD $0x2e613842 // SHLL16.4S.4H V2, V2
 	FMOVD 24(R7), F3
 	WORD $0x2e613863 // SHLL16.4S.4H V3, V3
+	B done86
+
+wide85:
+	ADD R3<<2, R7, R7
+	FMOVQ 0(R7), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 32(R7), F2
+	FMOVQ 48(R7), F3
+
+done86:
 
 terms82:
 	ADD $32, R6, R6
 	CMP R2, R6
 	BEQ finish83
 	MOVD (R6), R7
+	MOVBU 24(R6), R9
+	CBNZ R9, wide87
 	ADD R3<<1, R7, R7
 	FMOVD 0(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
 	FMOVD 8(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4eb0f421 // FMIN.4S V1, V1, V16
+	WORD $0x4e30d421 // FADD.4S V1, V1, V16
 	FMOVD 16(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4eb0f442 // FMIN.4S V2, V2, V16
+	WORD $0x4e30d442 // FADD.4S V2, V2, V16
 	FMOVD 24(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4eb0f463 // FMIN.4S V3, V3, V16
+	WORD $0x4e30d463 // FADD.4S V3, V3, V16
+	B done88
+
+wide87:
+	ADD R3<<2, R7, R7
+	FMOVQ 0(R7), F16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
+	FMOVQ 16(R7), F16
+	WORD $0x4e30d421 // FADD.4S V1, V1, V16
+	FMOVQ 32(R7), F16
+	WORD $0x4e30d442 // FADD.4S V2, V2, V16
+	FMOVQ 48(R7), F16
+	WORD $0x4e30d463 // FADD.4S V3, V3, V16
+
+done88:
 	B terms82
 
 finish83:
+	WORD $0x6e39dc00 // FMUL.4S V0, V0, V25
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
+	WORD $0x6e39dc21 // FMUL.4S V1, V1, V25
 	WORD $0x4e21e431 // FCMEQ.4S V17, V1, V1
 	VBIF V17.B16, V24.B16, V1.B16
+	WORD $0x6e39dc42 // FMUL.4S V2, V2, V25
 	WORD $0x4e22e451 // FCMEQ.4S V17, V2, V2
 	VBIF V17.B16, V24.B16, V2.B16
+	WORD $0x6e39dc63 // FMUL.4S V3, V3, V25
 	WORD $0x4e23e471 // FCMEQ.4S V17, V3, V3
 	VBIF V17.B16, V24.B16, V3.B16
+	CBZ R8, narrow89
+	ADD R3<<2, R0, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+	B stored90
+
+narrow89:
 	ADD R3<<1, R0, R7
 	VUSHR $16, V0.S4, V17.S4
 	VAND V26.B16, V17.B16, V17.B16
@@ -742,6 +786,8 @@ finish83:
 	VADD V17.S4, V3.S4, V3.S4
 	WORD $0x0f108463 // SHRN16.4H.4S V3, V3
 	FMOVD F3, 24(R7)
+
+stored90:
 	MOVD R5, R3
 	B loop81
 
@@ -753,24 +799,50 @@ loop91:
 	BGT done94
 	MOVD R1, R6
 	MOVD (R6), R7
+	MOVBU 24(R6), R9
+	CBNZ R9, wide95
 	ADD R3<<1, R7, R7
 	FMOVD 0(R7), F0
 	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
+	B done96
+
+wide95:
+	ADD R3<<2, R7, R7
+	FMOVQ 0(R7), F0
+
+done96:
 
 terms92:
 	ADD $32, R6, R6
 	CMP R2, R6
 	BEQ finish93
 	MOVD (R6), R7
+	MOVBU 24(R6), R9
+	CBNZ R9, wide97
 	ADD R3<<1, R7, R7
 	FMOVD 0(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
+	B done98
+
+wide97:
+	ADD R3<<2, R7, R7
+	FMOVQ 0(R7), F16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
+
+done98:
 	B terms92
 
 finish93:
+	WORD $0x6e39dc00 // FMUL.4S V0, V0, V25
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
+	CBZ R8, narrow99
+	ADD R3<<2, R0, R7
+	FMOVQ F0, 0(R7)
+	B stored100
+
+narrow99:
 	ADD R3<<1, R0, R7
 	VUSHR $16, V0.S4, V17.S4
 	VAND V26.B16, V17.B16, V17.B16
@@ -778,6 +850,8 @@ finish93:
 	VADD V17.S4, V0.S4, V0.S4
 	WORD $0x0f108400 // SHRN16.4H.4S V0, V0
 	FMOVD F0, 0(R7)
+
+stored100:
 	MOVD R5, R3
 	B loop91
 
@@ -789,24 +863,50 @@ loop101:
 	BGT done104
 	MOVD R1, R6
 	MOVD (R6), R7
+	MOVBU 24(R6), R9
+	CBNZ R9, wide105
 	ADD R3<<1, R7, R7
 	FMOVS 0(R7), F0
 	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
+	B done106
+
+wide105:
+	ADD R3<<2, R7, R7
+	FMOVD 0(R7), F0
+
+done106:
 
 terms102:
 	ADD $32, R6, R6
 	CMP R2, R6
 	BEQ finish103
 	MOVD (R6), R7
+	MOVBU 24(R6), R9
+	CBNZ R9, wide107
 	ADD R3<<1, R7, R7
 	FMOVS 0(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
+	B done108
+
+wide107:
+	ADD R3<<2, R7, R7
+	FMOVD 0(R7), F16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
+
+done108:
 	B terms102
 
 finish103:
+	WORD $0x6e39dc00 // FMUL.4S V0, V0, V25
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
+	CBZ R8, narrow109
+	ADD R3<<2, R0, R7
+	FMOVD F0, 0(R7)
+	B stored110
+
+narrow109:
 	ADD R3<<1, R0, R7
 	VUSHR $16, V0.S4, V17.S4
 	VAND V26.B16, V17.B16, V17.B16
@@ -814,6 +914,8 @@ finish103:
 	VADD V17.S4, V0.S4, V0.S4
 	WORD $0x0f108400 // SHRN16.4H.4S V0, V0
 	FMOVS F0, 0(R7)
+
+stored110:
 	MOVD R5, R3
 	B loop101
 
@@ -825,26 +927,52 @@ loop111:
 	BGT done114
 	MOVD R1, R6
 	MOVD (R6), R7
+	MOVBU 24(R6), R9
+	CBNZ R9, wide115
 	ADD R3<<1, R7, R7
 	VEOR V0.B16, V0.B16, V0.B16
 	VLD1 (R7), V0.H[0]
 	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
+	B done116
+
+wide115:
+	ADD R3<<2, R7, R7
+	FMOVS 0(R7), F0
+
+done116:
 
 terms112:
 	ADD $32, R6, R6
 	CMP R2, R6
 	BEQ finish113
 	MOVD (R6), R7
+	MOVBU 24(R6), R9
+	CBNZ R9, wide117
 	ADD R3<<1, R7, R7
 	VEOR V16.B16, V16.B16, V16.B16
 	VLD1 (R7), V16.H[0]
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
+	B done118
+
+wide117:
+	ADD R3<<2, R7, R7
+	FMOVS 0(R7), F16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
+
+done118:
 	B terms112
 
 finish113:
+	WORD $0x6e39dc00 // FMUL.4S V0, V0, V25
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
+	CBZ R8, narrow119
+	ADD R3<<2, R0, R7
+	FMOVS F0, 0(R7)
+	B stored120
+
+narrow119:
 	ADD R3<<1, R0, R7
 	VUSHR $16, V0.S4, V17.S4
 	VAND V26.B16, V17.B16, V17.B16
@@ -852,14 +980,16 @@ finish113:
 	VADD V17.S4, V0.S4, V0.S4
 	WORD $0x0f108400 // SHRN16.4H.4S V0, V0
 	VST1 V0.H[0], (R7)
+
+stored120:
 	MOVD R5, R3
 	B loop111
 
 done114:
 	RET
 
-// func neonMaxBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMaxBF16(SB), NOSPLIT, $0-56
+// func neonMinBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMinBF16(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD srcs+8(FP), R1
 	MOVD terms+16(FP), R2
@@ -897,16 +1027,16 @@ terms122:
 	ADD R3<<1, R7, R7
 	FMOVD 0(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
 	FMOVD 8(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4e30f421 // FMAX.4S V1, V1, V16
+	WORD $0x4eb0f421 // FMIN.4S V1, V1, V16
 	FMOVD 16(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4e30f442 // FMAX.4S V2, V2, V16
+	WORD $0x4eb0f442 // FMIN.4S V2, V2, V16
 	FMOVD 24(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4e30f463 // FMAX.4S V3, V3, V16
+	WORD $0x4eb0f463 // FMIN.4S V3, V3, V16
 	B terms122
 
 finish123:
@@ -966,7 +1096,7 @@ terms132:
 	ADD R3<<1, R7, R7
 	FMOVD 0(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
 	B terms132
 
 finish133:
@@ -1002,7 +1132,7 @@ terms142:
 	ADD R3<<1, R7, R7
 	FMOVS 0(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
 	B terms142
 
 finish143:
@@ -1040,7 +1170,7 @@ terms152:
 	VEOR V16.B16, V16.B16, V16.B16
 	VLD1 (R7), V16.H[0]
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
-	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
 	B terms152
 
 finish153:
@@ -1059,6 +1189,207 @@ finish153:
 done154:
 	RET
 
+// func neonMaxBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMaxBF16(SB), NOSPLIT, $0-56
+	MOVD dst+0(FP), R0
+	MOVD srcs+8(FP), R1
+	MOVD terms+16(FP), R2
+	ADD R2<<5, R1, R2
+	MOVD lo+24(FP), R3
+	MOVD hi+32(FP), R4
+	MOVD $0x7fc00000, R9
+	VDUP R9, V24.S4
+	MOVD $1, R9
+	VDUP R9, V26.S4
+	MOVD $0x7fff, R9
+	VDUP R9, V27.S4
+
+loop161:
+	ADD $16, R3, R5
+	CMP R4, R5
+	BGT done164
+	MOVD R1, R6
+	MOVD (R6), R7
+	ADD R3<<1, R7, R7
+	FMOVD 0(R7), F0
+	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
+	FMOVD 8(R7), F1
+	WORD $0x2e613821 // SHLL16.4S.4H V1, V1
+	FMOVD 16(R7), F2
+	WORD $0x2e613842 // SHLL16.4S.4H V2, V2
+	FMOVD 24(R7), F3
+	WORD $0x2e613863 // SHLL16.4S.4H V3, V3
+
+terms162:
+	ADD $32, R6, R6
+	CMP R2, R6
+	BEQ finish163
+	MOVD (R6), R7
+	ADD R3<<1, R7, R7
+	FMOVD 0(R7), F16
+	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
+	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	FMOVD 8(R7), F16
+	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
+	WORD $0x4e30f421 // FMAX.4S V1, V1, V16
+	FMOVD 16(R7), F16
+	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
+	WORD $0x4e30f442 // FMAX.4S V2, V2, V16
+	FMOVD 24(R7), F16
+	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
+	WORD $0x4e30f463 // FMAX.4S V3, V3, V16
+	B terms162
+
+finish163:
+	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
+	VBIF V17.B16, V24.B16, V0.B16
+	WORD $0x4e21e431 // FCMEQ.4S V17, V1, V1
+	VBIF V17.B16, V24.B16, V1.B16
+	WORD $0x4e22e451 // FCMEQ.4S V17, V2, V2
+	VBIF V17.B16, V24.B16, V2.B16
+	WORD $0x4e23e471 // FCMEQ.4S V17, V3, V3
+	VBIF V17.B16, V24.B16, V3.B16
+	ADD R3<<1, R0, R7
+	VUSHR $16, V0.S4, V17.S4
+	VAND V26.B16, V17.B16, V17.B16
+	VADD V27.S4, V0.S4, V0.S4
+	VADD V17.S4, V0.S4, V0.S4
+	WORD $0x0f108400 // SHRN16.4H.4S V0, V0
+	FMOVD F0, 0(R7)
+	VUSHR $16, V1.S4, V17.S4
+	VAND V26.B16, V17.B16, V17.B16
+	VADD V27.S4, V1.S4, V1.S4
+	VADD V17.S4, V1.S4, V1.S4
+	WORD $0x0f108421 // SHRN16.4H.4S V1, V1
+	FMOVD F1, 8(R7)
+	VUSHR $16, V2.S4, V17.S4
+	VAND V26.B16, V17.B16, V17.B16
+	VADD V27.S4, V2.S4, V2.S4
+	VADD V17.S4, V2.S4, V2.S4
+	WORD $0x0f108442 // SHRN16.4H.4S V2, V2
+	FMOVD F2, 16(R7)
+	VUSHR $16, V3.S4, V17.S4
+	VAND V26.B16, V17.B16, V17.B16
+	VADD V27.S4, V3.S4, V3.S4
+	VADD V17.S4, V3.S4, V3.S4
+	WORD $0x0f108463 // SHRN16.4H.4S V3, V3
+	FMOVD F3, 24(R7)
+	MOVD R5, R3
+	B loop161
+
+done164:
+
+loop171:
+	ADD $4, R3, R5
+	CMP R4, R5
+	BGT done174
+	MOVD R1, R6
+	MOVD (R6), R7
+	ADD R3<<1, R7, R7
+	FMOVD 0(R7), F0
+	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
+
+terms172:
+	ADD $32, R6, R6
+	CMP R2, R6
+	BEQ finish173
+	MOVD (R6), R7
+	ADD R3<<1, R7, R7
+	FMOVD 0(R7), F16
+	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
+	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	B terms172
+
+finish173:
+	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
+	VBIF V17.B16, V24.B16, V0.B16
+	ADD R3<<1, R0, R7
+	VUSHR $16, V0.S4, V17.S4
+	VAND V26.B16, V17.B16, V17.B16
+	VADD V27.S4, V0.S4, V0.S4
+	VADD V17.S4, V0.S4, V0.S4
+	WORD $0x0f108400 // SHRN16.4H.4S V0, V0
+	FMOVD F0, 0(R7)
+	MOVD R5, R3
+	B loop171
+
+done174:
+
+loop181:
+	ADD $2, R3, R5
+	CMP R4, R5
+	BGT done184
+	MOVD R1, R6
+	MOVD (R6), R7
+	ADD R3<<1, R7, R7
+	FMOVS 0(R7), F0
+	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
+
+terms182:
+	ADD $32, R6, R6
+	CMP R2, R6
+	BEQ finish183
+	MOVD (R6), R7
+	ADD R3<<1, R7, R7
+	FMOVS 0(R7), F16
+	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
+	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	B terms182
+
+finish183:
+	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
+	VBIF V17.B16, V24.B16, V0.B16
+	ADD R3<<1, R0, R7
+	VUSHR $16, V0.S4, V17.S4
+	VAND V26.B16, V17.B16, V17.B16
+	VADD V27.S4, V0.S4, V0.S4
+	VADD V17.S4, V0.S4, V0.S4
+	WORD $0x0f108400 // SHRN16.4H.4S V0, V0
+	FMOVS F0, 0(R7)
+	MOVD R5, R3
+	B loop181
+
+done184:
+
+loop191:
+	ADD $1, R3, R5
+	CMP R4, R5
+	BGT done194
+	MOVD R1, R6
+	MOVD (R6), R7
+	ADD R3<<1, R7, R7
+	VEOR V0.B16, V0.B16, V0.B16
+	VLD1 (R7), V0.H[0]
+	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
+
+terms192:
+	ADD $32, R6, R6
+	CMP R2, R6
+	BEQ finish193
+	MOVD (R6), R7
+	ADD R3<<1, R7, R7
+	VEOR V16.B16, V16.B16, V16.B16
+	VLD1 (R7), V16.H[0]
+	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
+	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	B terms192
+
+finish193:
+	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
+	VBIF V17.B16, V24.B16, V0.B16
+	ADD R3<<1, R0, R7
+	VUSHR $16, V0.S4, V17.S4
+	VAND V26.B16, V17.B16, V17.B16
+	VADD V27.S4, V0.S4, V0.S4
+	VADD V17.S4, V0.S4, V0.S4
+	WORD $0x0f108400 // SHRN16.4H.4S V0, V0
+	VST1 V0.H[0], (R7)
+	MOVD R5, R3
+	B loop191
+
+done194:
+	RET
+
 // func neonProdBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 TEXT ·neonProdBF16(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
@@ -1075,14 +1406,14 @@ TEXT ·neonProdBF16(SB), NOSPLIT, $0-56
 	MOVD $0x7fff, R9
 	VDUP R9, V27.S4
 
-loop161:
+loop201:
 	ADD $16, R3, R5
 	CMP R4, R5
-	BGT done164
+	BGT done204
 	MOVD R1, R6
 	MOVD (R6), R7
 	MOVBU 24(R6), R9
-	CBNZ R9, wide165
+	CBNZ R9, wide205
 	ADD R3<<1, R7, R7
 	FMOVD 0(R7), F0
 	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
@@ -1092,24 +1423,24 @@ loop161:
 	WORD $0x2e613842 // SHLL16.4S.4H V2, V2
 	FMOVD 24(R7), F3
 	WORD $0x2e613863 // SHLL16.4S.4H V3, V3
-	B done166
+	B done206
 
-wide165:
+wide205:
 	ADD R3<<2, R7, R7
 	FMOVQ 0(R7), F0
 	FMOVQ 16(R7), F1
 	FMOVQ 32(R7), F2
 	FMOVQ 48(R7), F3
 
-done166:
+done206:
 
-terms162:
+terms202:
 	ADD $32, R6, R6
 	CMP R2, R6
-	BEQ finish163
+	BEQ finish203
 	MOVD (R6), R7
 	MOVBU 24(R6), R9
-	CBNZ R9, wide167
+	CBNZ R9, wide207
 	ADD R3<<1, R7, R7
 	FMOVD 0(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
@@ -1123,9 +1454,9 @@ terms162:
 	FMOVD 24(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
 	WORD $0x6e30dc63 // FMUL.4S V3, V3, V16
-	B done168
+	B done208
 
-wide167:
+wide207:
 	ADD R3<<2, R7, R7
 	FMOVQ 0(R7), F16
 	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
@@ -1136,10 +1467,10 @@ wide167:
 	FMOVQ 48(R7), F16
 	WORD $0x6e30dc63 // FMUL.4S V3, V3, V16
 
-done168:
-	B terms162
+done208:
+	B terms202
 
-finish163:
+finish203:
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
 	WORD $0x4e21e431 // FCMEQ.4S V17, V1, V1
@@ -1148,15 +1479,15 @@ finish163:
 	VBIF V17.B16, V24.B16, V2.B16
 	WORD $0x4e23e471 // FCMEQ.4S V17, V3, V3
 	VBIF V17.B16, V24.B16, V3.B16
-	CBZ R8, narrow169
+	CBZ R8, narrow209
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
-	B stored170
+	B stored210
 
-narrow169:
+narrow209:
 	ADD R3<<1, R0, R7
 	VUSHR $16, V0.S4, V17.S4
 	VAND V26.B16, V17.B16, V17.B16
@@ -1183,61 +1514,61 @@ narrow169:
 	WORD $0x0f108463 // SHRN16.4H.4S V3, V3
 	FMOVD F3, 24(R7)
 
-stored170:
+stored210:
 	MOVD R5, R3
-	B loop161
+	B loop201
 
-done164:
+done204:
 
-loop171:
+loop211:
 	ADD $4, R3, R5
 	CMP R4, R5
-	BGT done174
+	BGT done214
 	MOVD R1, R6
 	MOVD (R6), R7
 	MOVBU 24(R6), R9
-	CBNZ R9, wide175
+	CBNZ R9, wide215
 	ADD R3<<1, R7, R7
 	FMOVD 0(R7), F0
 	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
-	B done176
+	B done216
 
-wide175:
+wide215:
 	ADD R3<<2, R7, R7
 	FMOVQ 0(R7), F0
 
-done176:
+done216:
 
-terms172:
+terms212:
 	ADD $32, R6, R6
 	CMP R2, R6
-	BEQ finish173
+	BEQ finish213
 	MOVD (R6), R7
 	MOVBU 24(R6), R9
-	CBNZ R9, wide177
+	CBNZ R9, wide217
 	ADD R3<<1, R7, R7
 	FMOVD 0(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
 	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
-	B done178
+	B done218
 
-wide177:
+wide217:
 	ADD R3<<2, R7, R7
 	FMOVQ 0(R7), F16
 	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
 
-done178:
-	B terms172
+done218:
+	B terms212
 
-finish173:
+finish213:
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
-	CBZ R8, narrow179
+	CBZ R8, narrow219
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
-	B stored180
+	B stored220
 
-narrow179:
+narrow219:
 	ADD R3<<1, R0, R7
 	VUSHR $16, V0.S4, V17.S4
 	VAND V26.B16, V17.B16, V17.B16
@@ -1246,61 +1577,61 @@ narrow179:
 	WORD $0x0f108400 // SHRN16.4H.4S V0, V0
 	FMOVD F0, 0(R7)
 
-stored180:
+stored220:
 	MOVD R5, R3
-	B loop171
+	B loop211
 
-done174:
+done214:
 
-loop181:
+loop221:
 	ADD $2, R3, R5
 	CMP R4, R5
-	BGT done184
+	BGT done224
 	MOVD R1, R6
 	MOVD (R6), R7
 	MOVBU 24(R6), R9
-	CBNZ R9, wide185
+	CBNZ R9, wide225
 	ADD R3<<1, R7, R7
 	FMOVS 0(R7), F0
 	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
-	B done186
+	B done226
 
-wide185:
+wide225:
 	ADD R3<<2, R7, R7
 	FMOVD 0(R7), F0
 
-done186:
+done226:
 
-terms182:
+terms222:
 	ADD $32, R6, R6
 	CMP R2, R6
-	BEQ finish183
+	BEQ finish223
 	MOVD (R6), R7
 	MOVBU 24(R6), R9
-	CBNZ R9, wide187
+	CBNZ R9, wide227
 	ADD R3<<1, R7, R7
 	FMOVS 0(R7), F16
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
 	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
-	B done188
+	B done228
 
-wide187:
+wide227:
 	ADD R3<<2, R7, R7
 	FMOVD 0(R7), F16
 	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
 
-done188:
-	B terms182
+done228:
+	B terms222
 
-finish183:
+finish223:
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
-	CBZ R8, narrow189
+	CBZ R8, narrow229
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
-	B stored190
+	B stored230
 
-narrow189:
+narrow229:
 	ADD R3<<1, R0, R7
 	VUSHR $16, V0.S4, V17.S4
 	VAND V26.B16, V17.B16, V17.B16
@@ -1309,63 +1640,63 @@ narrow189:
 	WORD $0x0f108400 // SHRN16.4H.4S V0, V0
 	FMOVS F0, 0(R7)
 
-stored190:
+stored230:
 	MOVD R5, R3
-	B loop181
+	B loop221
 
-done184:
+done224:
 
-loop191:
+loop231:
 	ADD $1, R3, R5
 	CMP R4, R5
-	BGT done194
+	BGT done234
 	MOVD R1, R6
 	MOVD (R6), R7
 	MOVBU 24(R6), R9
-	CBNZ R9, wide195
+	CBNZ R9, wide235
 	ADD R3<<1, R7, R7
 	VEOR V0.B16, V0.B16, V0.B16
 	VLD1 (R7), V0.H[0]
 	WORD $0x2e613800 // SHLL16.4S.4H V0, V0
-	B done196
+	B done236
 
-wide195:
+wide235:
 	ADD R3<<2, R7, R7
 	FMOVS 0(R7), F0
 
-done196:
+done236:
 
-terms192:
+terms232:
 	ADD $32, R6, R6
 	CMP R2, R6
-	BEQ finish193
+	BEQ finish233
 	MOVD (R6), R7
 	MOVBU 24(R6), R9
-	CBNZ R9, wide197
+	CBNZ R9, wide237
 	ADD R3<<1, R7, R7
 	VEOR V16.B16, V16.B16, V16.B16
 	VLD1 (R7), V16.H[0]
 	WORD $0x2e613a10 // SHLL16.4S.4H V16, V16
 	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
-	B done198
+	B done238
 
-wide197:
+wide237:
 	ADD R3<<2, R7, R7
 	FMOVS 0(R7), F16
 	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
 
-done198:
-	B terms192
+done238:
+	B terms232
 
-finish193:
+finish233:
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
-	CBZ R8, narrow199
+	CBZ R8, narrow239
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
-	B stored200
+	B stored240
 
-narrow199:
+narrow239:
 	ADD R3<<1, R0, R7
 	VUSHR $16, V0.S4, V17.S4
 	VAND V26.B16, V17.B16, V17.B16
@@ -1374,9 +1705,9 @@ narrow199:
 	WORD $0x0f108400 // SHRN16.4H.4S V0, V0
 	VST1 V0.H[0], (R7)
 
-stored200:
+stored240:
 	MOVD R5, R3
-	B loop191
+	B loop231
 
-done194:
+done234:
 	RET

@@ -8,7 +8,10 @@ package reduce
 func avx2SumF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2AvgF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2DivideF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+
+//go:noescape
+func avx2MultiplyF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
 func avx2ProdF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

@@ -334,9 +334,9 @@ done42:
 	VZEROUPPER
 	RET
 
-// func avx2AvgF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2, F16C
-TEXT ·avx2AvgF16(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideF16(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -675,9 +675,9 @@ done92:
 	VZEROUPPER
 	RET
 
-// func avx2ProdF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MultiplyF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2, F16C
-TEXT ·avx2ProdF16(SB), NOSPLIT, $0-56
+TEXT ·avx2MultiplyF16(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -688,6 +688,9 @@ TEXT ·avx2ProdF16(SB), NOSPLIT, $0-56
 	MOVL         $0x7fc00000, DI
 	VMOVD        DI, X0
 	VPBROADCASTD X0, Y0
+	MOVQ         scale+48(FP), DI
+	VMOVD        DI, X1
+	VPBROADCASTD X1, Y1
 
 loop101:
 	LEAQ      32(BX), DI
@@ -698,18 +701,18 @@ loop101:
 	CMPB      24(R8), $0x00
 	JNE       wide103
 	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y1
-	VCVTPH2PS 16(R9), Y2
-	VCVTPH2PS 32(R9), Y3
-	VCVTPH2PS 48(R9), Y4
+	VCVTPH2PS (R9), Y2
+	VCVTPH2PS 16(R9), Y3
+	VCVTPH2PS 32(R9), Y4
+	VCVTPH2PS 48(R9), Y5
 	JMP       done104
 
 wide103:
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	VMOVUPS (R9), Y2
+	VMOVUPS 32(R9), Y3
+	VMOVUPS 64(R9), Y4
+	VMOVUPS 96(R9), Y5
 
 done104:
 terms105:
@@ -720,54 +723,58 @@ terms105:
 	CMPB      24(R8), $0x00
 	JNE       wide107
 	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y5
-	VMULPS    Y5, Y1, Y1
-	VCVTPH2PS 16(R9), Y5
-	VMULPS    Y5, Y2, Y2
-	VCVTPH2PS 32(R9), Y5
-	VMULPS    Y5, Y3, Y3
-	VCVTPH2PS 48(R9), Y5
-	VMULPS    Y5, Y4, Y4
+	VCVTPH2PS (R9), Y6
+	VADDPS    Y6, Y2, Y2
+	VCVTPH2PS 16(R9), Y6
+	VADDPS    Y6, Y3, Y3
+	VCVTPH2PS 32(R9), Y6
+	VADDPS    Y6, Y4, Y4
+	VCVTPH2PS 48(R9), Y6
+	VADDPS    Y6, Y5, Y5
 	JMP       done108
 
 wide107:
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y5
-	VMULPS  Y5, Y1, Y1
-	VMOVUPS 32(R9), Y5
-	VMULPS  Y5, Y2, Y2
-	VMOVUPS 64(R9), Y5
-	VMULPS  Y5, Y3, Y3
-	VMOVUPS 96(R9), Y5
-	VMULPS  Y5, Y4, Y4
+	VMOVUPS (R9), Y6
+	VADDPS  Y6, Y2, Y2
+	VMOVUPS 32(R9), Y6
+	VADDPS  Y6, Y3, Y3
+	VMOVUPS 64(R9), Y6
+	VADDPS  Y6, Y4, Y4
+	VMOVUPS 96(R9), Y6
+	VADDPS  Y6, Y5, Y5
 
 done108:
 	JMP terms105
 
 finish106:
-	VCMPPS    $0x03, Y1, Y1, Y5
-	VBLENDVPS Y5, Y0, Y1, Y1
-	VCMPPS    $0x03, Y2, Y2, Y5
-	VBLENDVPS Y5, Y0, Y2, Y2
-	VCMPPS    $0x03, Y3, Y3, Y5
-	VBLENDVPS Y5, Y0, Y3, Y3
-	VCMPPS    $0x03, Y4, Y4, Y5
-	VBLENDVPS Y5, Y0, Y4, Y4
+	VMULPS    Y1, Y2, Y2
+	VCMPPS    $0x03, Y2, Y2, Y6
+	VBLENDVPS Y6, Y0, Y2, Y2
+	VMULPS    Y1, Y3, Y3
+	VCMPPS    $0x03, Y3, Y3, Y6
+	VBLENDVPS Y6, Y0, Y3, Y3
+	VMULPS    Y1, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y6
+	VBLENDVPS Y6, Y0, Y4, Y4
+	VMULPS    Y1, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VBLENDVPS Y6, Y0, Y5, Y5
 	CMPB      wide+40(FP), $0x00
 	JEQ       narrow109
 	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
-	VMOVUPS   Y2, 32(R9)
-	VMOVUPS   Y3, 64(R9)
-	VMOVUPS   Y4, 96(R9)
+	VMOVUPS   Y2, (R9)
+	VMOVUPS   Y3, 32(R9)
+	VMOVUPS   Y4, 64(R9)
+	VMOVUPS   Y5, 96(R9)
 	JMP       done110
 
 narrow109:
 	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Y1, (R9)
-	VCVTPS2PH $0x00, Y2, 16(R9)
-	VCVTPS2PH $0x00, Y3, 32(R9)
-	VCVTPS2PH $0x00, Y4, 48(R9)
+	VCVTPS2PH $0x00, Y2, (R9)
+	VCVTPS2PH $0x00, Y3, 16(R9)
+	VCVTPS2PH $0x00, Y4, 32(R9)
+	VCVTPS2PH $0x00, Y5, 48(R9)
 
 done110:
 	MOVQ DI, BX
@@ -783,12 +790,12 @@ loop111:
 	CMPB      24(R8), $0x00
 	JNE       wide113
 	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y1
+	VCVTPH2PS (R9), Y2
 	JMP       done114
 
 wide113:
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	VMOVUPS (R9), Y2
 
 done114:
 terms115:
@@ -799,30 +806,31 @@ terms115:
 	CMPB      24(R8), $0x00
 	JNE       wide117
 	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y2
-	VMULPS    Y2, Y1, Y1
+	VCVTPH2PS (R9), Y3
+	VADDPS    Y3, Y2, Y2
 	JMP       done118
 
 wide117:
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
-	VMULPS  Y2, Y1, Y1
+	VMOVUPS (R9), Y3
+	VADDPS  Y3, Y2, Y2
 
 done118:
 	JMP terms115
 
 finish116:
-	VCMPPS    $0x03, Y1, Y1, Y2
-	VBLENDVPS Y2, Y0, Y1, Y1
+	VMULPS    Y1, Y2, Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VBLENDVPS Y3, Y0, Y2, Y2
 	CMPB      wide+40(FP), $0x00
 	JEQ       narrow119
 	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
+	VMOVUPS   Y2, (R9)
 	JMP       done120
 
 narrow119:
 	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Y1, (R9)
+	VCVTPS2PH $0x00, Y2, (R9)
 
 done120:
 	MOVQ DI, BX
@@ -838,12 +846,12 @@ loop121:
 	CMPB      24(R8), $0x00
 	JNE       wide123
 	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), X1
+	VCVTPH2PS (R9), X2
 	JMP       done124
 
 wide123:
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	VMOVUPS (R9), X2
 
 done124:
 terms125:
@@ -854,30 +862,31 @@ terms125:
 	CMPB      24(R8), $0x00
 	JNE       wide127
 	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), X2
-	VMULPS    X2, X1, X1
+	VCVTPH2PS (R9), X3
+	VADDPS    X3, X2, X2
 	JMP       done128
 
 wide127:
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
-	VMULPS  X2, X1, X1
+	VMOVUPS (R9), X3
+	VADDPS  X3, X2, X2
 
 done128:
 	JMP terms125
 
 finish126:
-	VCMPPS    $0x03, X1, X1, X2
-	VBLENDVPS X2, X0, X1, X1
+	VMULPS    X1, X2, X2
+	VCMPPS    $0x03, X2, X2, X3
+	VBLENDVPS X3, X0, X2, X2
 	CMPB      wide+40(FP), $0x00
 	JEQ       narrow129
 	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X1, (R9)
+	VMOVUPS   X2, (R9)
 	JMP       done130
 
 narrow129:
 	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, X1, (R9)
+	VCVTPS2PH $0x00, X2, (R9)
 
 done130:
 	MOVQ DI, BX
@@ -893,13 +902,13 @@ loop131:
 	CMPB      24(R8), $0x00
 	JNE       wide133
 	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X1
-	VCVTPH2PS X1, X1
+	VMOVD     (R9), X2
+	VCVTPH2PS X2, X2
 	JMP       done134
 
 wide133:
 	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X1
+	VMOVQ (R9), X2
 
 done134:
 terms135:
@@ -910,32 +919,33 @@ terms135:
 	CMPB      24(R8), $0x00
 	JNE       wide137
 	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X2
-	VCVTPH2PS X2, X2
-	VMULPS    X2, X1, X1
+	VMOVD     (R9), X3
+	VCVTPH2PS X3, X3
+	VADDPS    X3, X2, X2
 	JMP       done138
 
 wide137:
 	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X2
-	VMULPS X2, X1, X1
+	VMOVQ  (R9), X3
+	VADDPS X3, X2, X2
 
 done138:
 	JMP terms135
 
 finish136:
-	VCMPPS    $0x03, X1, X1, X2
-	VBLENDVPS X2, X0, X1, X1
+	VMULPS    X1, X2, X2
+	VCMPPS    $0x03, X2, X2, X3
+	VBLENDVPS X3, X0, X2, X2
 	CMPB      wide+40(FP), $0x00
 	JEQ       narrow139
 	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X1, (R9)
+	VMOVQ     X2, (R9)
 	JMP       done140
 
 narrow139:
 	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, X1, X1
-	VMOVD     X1, (R9)
+	VCVTPS2PH $0x00, X2, X2
+	VMOVD     X2, (R9)
 
 done140:
 	MOVQ DI, BX
@@ -951,14 +961,14 @@ loop141:
 	CMPB      24(R8), $0x00
 	JNE       wide143
 	LEAQ      (R9)(BX*2), R9
-	VPXOR     X1, X1, X1
-	VPINSRW   $0x00, (R9), X1, X1
-	VCVTPH2PS X1, X1
+	VPXOR     X2, X2, X2
+	VPINSRW   $0x00, (R9), X2, X2
+	VCVTPH2PS X2, X2
 	JMP       done144
 
 wide143:
 	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X1
+	VMOVD (R9), X2
 
 done144:
 terms145:
@@ -969,39 +979,370 @@ terms145:
 	CMPB      24(R8), $0x00
 	JNE       wide147
 	LEAQ      (R9)(BX*2), R9
-	VPXOR     X2, X2, X2
-	VPINSRW   $0x00, (R9), X2, X2
-	VCVTPH2PS X2, X2
-	VMULPS    X2, X1, X1
+	VPXOR     X3, X3, X3
+	VPINSRW   $0x00, (R9), X3, X3
+	VCVTPH2PS X3, X3
+	VADDPS    X3, X2, X2
 	JMP       done148
 
 wide147:
 	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X2
-	VMULPS X2, X1, X1
+	VMOVD  (R9), X3
+	VADDPS X3, X2, X2
 
 done148:
 	JMP terms145
 
 finish146:
-	VCMPPS    $0x03, X1, X1, X2
-	VBLENDVPS X2, X0, X1, X1
+	VMULPS    X1, X2, X2
+	VCMPPS    $0x03, X2, X2, X3
+	VBLENDVPS X3, X0, X2, X2
 	CMPB      wide+40(FP), $0x00
 	JEQ       narrow149
 	LEAQ      (AX)(BX*4), R9
-	VMOVD     X1, (R9)
+	VMOVD     X2, (R9)
 	JMP       done150
 
 narrow149:
 	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, X1, X1
-	VPEXTRW   $0x00, X1, (R9)
+	VCVTPS2PH $0x00, X2, X2
+	VPEXTRW   $0x00, X2, (R9)
 
 done150:
 	MOVQ DI, BX
 	JMP  loop141
 
 done142:
+	VZEROUPPER
+	RET
+
+// func avx2ProdF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// Requires: AVX, AVX2, F16C
+TEXT ·avx2ProdF16(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         srcs+8(FP), CX
+	MOVQ         terms+16(FP), DX
+	SHLQ         $0x05, DX
+	ADDQ         CX, DX
+	MOVQ         lo+24(FP), BX
+	MOVQ         hi+32(FP), SI
+	MOVL         $0x7fc00000, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Y0
+
+loop151:
+	LEAQ      32(BX), DI
+	CMPQ      DI, SI
+	JGT       done152
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide153
+	LEAQ      (R9)(BX*2), R9
+	VCVTPH2PS (R9), Y1
+	VCVTPH2PS 16(R9), Y2
+	VCVTPH2PS 32(R9), Y3
+	VCVTPH2PS 48(R9), Y4
+	JMP       done154
+
+wide153:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y1
+	VMOVUPS 32(R9), Y2
+	VMOVUPS 64(R9), Y3
+	VMOVUPS 96(R9), Y4
+
+done154:
+terms155:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish156
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide157
+	LEAQ      (R9)(BX*2), R9
+	VCVTPH2PS (R9), Y5
+	VMULPS    Y5, Y1, Y1
+	VCVTPH2PS 16(R9), Y5
+	VMULPS    Y5, Y2, Y2
+	VCVTPH2PS 32(R9), Y5
+	VMULPS    Y5, Y3, Y3
+	VCVTPH2PS 48(R9), Y5
+	VMULPS    Y5, Y4, Y4
+	JMP       done158
+
+wide157:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y5
+	VMULPS  Y5, Y1, Y1
+	VMOVUPS 32(R9), Y5
+	VMULPS  Y5, Y2, Y2
+	VMOVUPS 64(R9), Y5
+	VMULPS  Y5, Y3, Y3
+	VMOVUPS 96(R9), Y5
+	VMULPS  Y5, Y4, Y4
+
+done158:
+	JMP terms155
+
+finish156:
+	VCMPPS    $0x03, Y1, Y1, Y5
+	VBLENDVPS Y5, Y0, Y1, Y1
+	VCMPPS    $0x03, Y2, Y2, Y5
+	VBLENDVPS Y5, Y0, Y2, Y2
+	VCMPPS    $0x03, Y3, Y3, Y5
+	VBLENDVPS Y5, Y0, Y3, Y3
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VBLENDVPS Y5, Y0, Y4, Y4
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow159
+	LEAQ      (AX)(BX*4), R9
+	VMOVUPS   Y1, (R9)
+	VMOVUPS   Y2, 32(R9)
+	VMOVUPS   Y3, 64(R9)
+	VMOVUPS   Y4, 96(R9)
+	JMP       done160
+
+narrow159:
+	LEAQ      (AX)(BX*2), R9
+	VCVTPS2PH $0x00, Y1, (R9)
+	VCVTPS2PH $0x00, Y2, 16(R9)
+	VCVTPS2PH $0x00, Y3, 32(R9)
+	VCVTPS2PH $0x00, Y4, 48(R9)
+
+done160:
+	MOVQ DI, BX
+	JMP  loop151
+
+done152:
+loop161:
+	LEAQ      8(BX), DI
+	CMPQ      DI, SI
+	JGT       done162
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide163
+	LEAQ      (R9)(BX*2), R9
+	VCVTPH2PS (R9), Y1
+	JMP       done164
+
+wide163:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y1
+
+done164:
+terms165:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish166
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide167
+	LEAQ      (R9)(BX*2), R9
+	VCVTPH2PS (R9), Y2
+	VMULPS    Y2, Y1, Y1
+	JMP       done168
+
+wide167:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y2
+	VMULPS  Y2, Y1, Y1
+
+done168:
+	JMP terms165
+
+finish166:
+	VCMPPS    $0x03, Y1, Y1, Y2
+	VBLENDVPS Y2, Y0, Y1, Y1
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow169
+	LEAQ      (AX)(BX*4), R9
+	VMOVUPS   Y1, (R9)
+	JMP       done170
+
+narrow169:
+	LEAQ      (AX)(BX*2), R9
+	VCVTPS2PH $0x00, Y1, (R9)
+
+done170:
+	MOVQ DI, BX
+	JMP  loop161
+
+done162:
+loop171:
+	LEAQ      4(BX), DI
+	CMPQ      DI, SI
+	JGT       done172
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide173
+	LEAQ      (R9)(BX*2), R9
+	VCVTPH2PS (R9), X1
+	JMP       done174
+
+wide173:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), X1
+
+done174:
+terms175:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish176
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide177
+	LEAQ      (R9)(BX*2), R9
+	VCVTPH2PS (R9), X2
+	VMULPS    X2, X1, X1
+	JMP       done178
+
+wide177:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), X2
+	VMULPS  X2, X1, X1
+
+done178:
+	JMP terms175
+
+finish176:
+	VCMPPS    $0x03, X1, X1, X2
+	VBLENDVPS X2, X0, X1, X1
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow179
+	LEAQ      (AX)(BX*4), R9
+	VMOVUPS   X1, (R9)
+	JMP       done180
+
+narrow179:
+	LEAQ      (AX)(BX*2), R9
+	VCVTPS2PH $0x00, X1, (R9)
+
+done180:
+	MOVQ DI, BX
+	JMP  loop171
+
+done172:
+loop181:
+	LEAQ      2(BX), DI
+	CMPQ      DI, SI
+	JGT       done182
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide183
+	LEAQ      (R9)(BX*2), R9
+	VMOVD     (R9), X1
+	VCVTPH2PS X1, X1
+	JMP       done184
+
+wide183:
+	LEAQ  (R9)(BX*4), R9
+	VMOVQ (R9), X1
+
+done184:
+terms185:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish186
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide187
+	LEAQ      (R9)(BX*2), R9
+	VMOVD     (R9), X2
+	VCVTPH2PS X2, X2
+	VMULPS    X2, X1, X1
+	JMP       done188
+
+wide187:
+	LEAQ   (R9)(BX*4), R9
+	VMOVQ  (R9), X2
+	VMULPS X2, X1, X1
+
+done188:
+	JMP terms185
+
+finish186:
+	VCMPPS    $0x03, X1, X1, X2
+	VBLENDVPS X2, X0, X1, X1
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow189
+	LEAQ      (AX)(BX*4), R9
+	VMOVQ     X1, (R9)
+	JMP       done190
+
+narrow189:
+	LEAQ      (AX)(BX*2), R9
+	VCVTPS2PH $0x00, X1, X1
+	VMOVD     X1, (R9)
+
+done190:
+	MOVQ DI, BX
+	JMP  loop181
+
+done182:
+loop191:
+	LEAQ      1(BX), DI
+	CMPQ      DI, SI
+	JGT       done192
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide193
+	LEAQ      (R9)(BX*2), R9
+	VPXOR     X1, X1, X1
+	VPINSRW   $0x00, (R9), X1, X1
+	VCVTPH2PS X1, X1
+	JMP       done194
+
+wide193:
+	LEAQ  (R9)(BX*4), R9
+	VMOVD (R9), X1
+
+done194:
+terms195:
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish196
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide197
+	LEAQ      (R9)(BX*2), R9
+	VPXOR     X2, X2, X2
+	VPINSRW   $0x00, (R9), X2, X2
+	VCVTPH2PS X2, X2
+	VMULPS    X2, X1, X1
+	JMP       done198
+
+wide197:
+	LEAQ   (R9)(BX*4), R9
+	VMOVD  (R9), X2
+	VMULPS X2, X1, X1
+
+done198:
+	JMP terms195
+
+finish196:
+	VCMPPS    $0x03, X1, X1, X2
+	VBLENDVPS X2, X0, X1, X1
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow199
+	LEAQ      (AX)(BX*4), R9
+	VMOVD     X1, (R9)
+	JMP       done200
+
+narrow199:
+	LEAQ      (AX)(BX*2), R9
+	VCVTPS2PH $0x00, X1, X1
+	VPEXTRW   $0x00, X1, (R9)
+
+done200:
+	MOVQ DI, BX
+	JMP  loop191
+
+done192:
 	VZEROUPPER
 	RET
 
@@ -1025,10 +1366,10 @@ TEXT ·avx2MinF16(SB), NOSPLIT, $0-56
 	VMOVD        DI, X2
 	VPBROADCASTD X2, Y2
 
-loop151:
+loop201:
 	LEAQ    64(BX), DI
 	CMPQ    DI, SI
-	JGT     done152
+	JGT     done202
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1053,10 +1394,10 @@ loop151:
 	VPSRLW  $0x01, Y11, Y11
 	VXORPS  Y11, Y9, Y9
 
-terms155:
+terms205:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish156
+	JEQ     finish206
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Y11
@@ -1087,9 +1428,9 @@ terms155:
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMINSW Y11, Y9, Y9
-	JMP     terms155
+	JMP     terms205
 
-finish156:
+finish206:
 	VPSRAW    $0x0f, Y3, Y11
 	VPSRLW    $0x01, Y11, Y11
 	VXORPS    Y11, Y3, Y3
@@ -1116,13 +1457,13 @@ finish156:
 	VMOVUPS   Y7, 64(R9)
 	VMOVUPS   Y9, 96(R9)
 	MOVQ      DI, BX
-	JMP       loop151
+	JMP       loop201
 
-done152:
-loop161:
+done202:
+loop211:
 	LEAQ    16(BX), DI
 	CMPQ    DI, SI
-	JGT     done162
+	JGT     done212
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1132,10 +1473,10 @@ loop161:
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
 
-terms165:
+terms215:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish166
+	JEQ     finish216
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Y5
@@ -1145,9 +1486,9 @@ terms165:
 	VPSRLW  $0x01, Y6, Y6
 	VXORPS  Y6, Y5, Y5
 	VPMINSW Y5, Y3, Y3
-	JMP     terms165
+	JMP     terms215
 
-finish166:
+finish216:
 	VPSRAW    $0x0f, Y3, Y5
 	VPSRLW    $0x01, Y5, Y5
 	VXORPS    Y5, Y3, Y3
@@ -1156,13 +1497,13 @@ finish166:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   Y3, (R9)
 	MOVQ      DI, BX
-	JMP       loop161
+	JMP       loop211
 
-done162:
-loop171:
+done212:
+loop221:
 	LEAQ    8(BX), DI
 	CMPQ    DI, SI
-	JGT     done172
+	JGT     done222
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1172,10 +1513,10 @@ loop171:
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
-terms175:
+terms225:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish176
+	JEQ     finish226
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), X5
@@ -1185,9 +1526,9 @@ terms175:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMINSW X5, X3, X3
-	JMP     terms175
+	JMP     terms225
 
-finish176:
+finish226:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -1196,13 +1537,13 @@ finish176:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop171
+	JMP       loop221
 
-done172:
-loop181:
+done222:
+loop231:
 	LEAQ   4(BX), DI
 	CMPQ   DI, SI
-	JGT    done182
+	JGT    done232
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
@@ -1212,10 +1553,10 @@ loop181:
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
-terms185:
+terms235:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish186
+	JEQ     finish236
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVQ   (R9), X5
@@ -1225,9 +1566,9 @@ terms185:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMINSW X5, X3, X3
-	JMP     terms185
+	JMP     terms235
 
-finish186:
+finish236:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -1236,13 +1577,13 @@ finish186:
 	LEAQ      (AX)(BX*2), R9
 	VMOVQ     X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop181
+	JMP       loop231
 
-done182:
-loop191:
+done232:
+loop241:
 	LEAQ   2(BX), DI
 	CMPQ   DI, SI
-	JGT    done192
+	JGT    done242
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
@@ -1252,10 +1593,10 @@ loop191:
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
-terms195:
+terms245:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish196
+	JEQ     finish246
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVD   (R9), X5
@@ -1265,9 +1606,9 @@ terms195:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMINSW X5, X3, X3
-	JMP     terms195
+	JMP     terms245
 
-finish196:
+finish246:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -1276,13 +1617,13 @@ finish196:
 	LEAQ      (AX)(BX*2), R9
 	VMOVD     X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop191
+	JMP       loop241
 
-done192:
-loop201:
+done242:
+loop251:
 	LEAQ    1(BX), DI
 	CMPQ    DI, SI
-	JGT     done202
+	JGT     done252
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1293,10 +1634,10 @@ loop201:
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
-terms205:
+terms255:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish206
+	JEQ     finish256
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VPXOR   X5, X5, X5
@@ -1307,9 +1648,9 @@ terms205:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMINSW X5, X3, X3
-	JMP     terms205
+	JMP     terms255
 
-finish206:
+finish256:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -1318,9 +1659,9 @@ finish206:
 	LEAQ      (AX)(BX*2), R9
 	VPEXTRW   $0x00, X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop201
+	JMP       loop251
 
-done202:
+done252:
 	VZEROUPPER
 	RET
 
@@ -1344,10 +1685,10 @@ TEXT ·avx2MaxF16(SB), NOSPLIT, $0-56
 	VMOVD        DI, X2
 	VPBROADCASTD X2, Y2
 
-loop211:
+loop261:
 	LEAQ    64(BX), DI
 	CMPQ    DI, SI
-	JGT     done212
+	JGT     done262
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1372,10 +1713,10 @@ loop211:
 	VPSRLW  $0x01, Y11, Y11
 	VXORPS  Y11, Y9, Y9
 
-terms215:
+terms265:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish216
+	JEQ     finish266
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Y11
@@ -1406,9 +1747,9 @@ terms215:
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMAXSW Y11, Y9, Y9
-	JMP     terms215
+	JMP     terms265
 
-finish216:
+finish266:
 	VPSRAW    $0x0f, Y3, Y11
 	VPSRLW    $0x01, Y11, Y11
 	VXORPS    Y11, Y3, Y3
@@ -1435,13 +1776,13 @@ finish216:
 	VMOVUPS   Y7, 64(R9)
 	VMOVUPS   Y9, 96(R9)
 	MOVQ      DI, BX
-	JMP       loop211
+	JMP       loop261
 
-done212:
-loop221:
+done262:
+loop271:
 	LEAQ    16(BX), DI
 	CMPQ    DI, SI
-	JGT     done222
+	JGT     done272
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1451,10 +1792,10 @@ loop221:
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
 
-terms225:
+terms275:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish226
+	JEQ     finish276
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), Y5
@@ -1464,9 +1805,9 @@ terms225:
 	VPSRLW  $0x01, Y6, Y6
 	VXORPS  Y6, Y5, Y5
 	VPMAXSW Y5, Y3, Y3
-	JMP     terms225
+	JMP     terms275
 
-finish226:
+finish276:
 	VPSRAW    $0x0f, Y3, Y5
 	VPSRLW    $0x01, Y5, Y5
 	VXORPS    Y5, Y3, Y3
@@ -1475,13 +1816,13 @@ finish226:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   Y3, (R9)
 	MOVQ      DI, BX
-	JMP       loop221
+	JMP       loop271
 
-done222:
-loop231:
+done272:
+loop281:
 	LEAQ    8(BX), DI
 	CMPQ    DI, SI
-	JGT     done232
+	JGT     done282
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1491,10 +1832,10 @@ loop231:
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
-terms235:
+terms285:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish236
+	JEQ     finish286
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVUPS (R9), X5
@@ -1504,9 +1845,9 @@ terms235:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMAXSW X5, X3, X3
-	JMP     terms235
+	JMP     terms285
 
-finish236:
+finish286:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -1515,13 +1856,13 @@ finish236:
 	LEAQ      (AX)(BX*2), R9
 	VMOVUPS   X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop231
+	JMP       loop281
 
-done232:
-loop241:
+done282:
+loop291:
 	LEAQ   4(BX), DI
 	CMPQ   DI, SI
-	JGT    done242
+	JGT    done292
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
@@ -1531,10 +1872,10 @@ loop241:
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
-terms245:
+terms295:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish246
+	JEQ     finish296
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVQ   (R9), X5
@@ -1544,9 +1885,9 @@ terms245:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMAXSW X5, X3, X3
-	JMP     terms245
+	JMP     terms295
 
-finish246:
+finish296:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -1555,13 +1896,13 @@ finish246:
 	LEAQ      (AX)(BX*2), R9
 	VMOVQ     X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop241
+	JMP       loop291
 
-done242:
-loop251:
+done292:
+loop301:
 	LEAQ   2(BX), DI
 	CMPQ   DI, SI
-	JGT    done252
+	JGT    done302
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*2), R9
@@ -1571,10 +1912,10 @@ loop251:
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
-terms255:
+terms305:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish256
+	JEQ     finish306
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VMOVD   (R9), X5
@@ -1584,9 +1925,9 @@ terms255:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMAXSW X5, X3, X3
-	JMP     terms255
+	JMP     terms305
 
-finish256:
+finish306:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -1595,13 +1936,13 @@ finish256:
 	LEAQ      (AX)(BX*2), R9
 	VMOVD     X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop251
+	JMP       loop301
 
-done252:
-loop261:
+done302:
+loop311:
 	LEAQ    1(BX), DI
 	CMPQ    DI, SI
-	JGT     done262
+	JGT     done312
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
@@ -1612,10 +1953,10 @@ loop261:
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
-terms265:
+terms315:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish266
+	JEQ     finish316
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*2), R9
 	VPXOR   X5, X5, X5
@@ -1626,9 +1967,9 @@ terms265:
 	VPSRLW  $0x01, X6, X6
 	VXORPS  X6, X5, X5
 	VPMAXSW X5, X3, X3
-	JMP     terms265
+	JMP     terms315
 
-finish266:
+finish316:
 	VPSRAW    $0x0f, X3, X5
 	VPSRLW    $0x01, X5, X5
 	VXORPS    X5, X3, X3
@@ -1637,8 +1978,8 @@ finish266:
 	LEAQ      (AX)(BX*2), R9
 	VPEXTRW   $0x00, X3, (R9)
 	MOVQ      DI, BX
-	JMP       loop261
+	JMP       loop311
 
-done262:
+done312:
 	VZEROUPPER
 	RET

@@ -8,7 +8,10 @@ package reduce
 func avx512SumF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512AvgF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512DivideF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+
+//go:noescape
+func avx512MultiplyF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
 func avx512ProdF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

@@ -216,9 +216,9 @@ done21:
 	VZEROUPPER
 	RET
 
-// func avx512AvgF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512DivideF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·avx512AvgF16(SB), NOSPLIT, $0-56
+TEXT ·avx512DivideF16(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -437,9 +437,9 @@ done50:
 	VZEROUPPER
 	RET
 
-// func avx512ProdF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MultiplyF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·avx512ProdF16(SB), NOSPLIT, $0-56
+TEXT ·avx512MultiplyF16(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -450,6 +450,9 @@ TEXT ·avx512ProdF16(SB), NOSPLIT, $0-56
 	MOVL         $0x7fc00000, DI
 	VMOVD        DI, X0
 	VPBROADCASTD X0, Z0
+	MOVQ         scale+48(FP), DI
+	VMOVD        DI, X1
+	VPBROADCASTD X1, Z1
 
 loop59:
 	LEAQ      64(BX), DI
@@ -460,18 +463,18 @@ loop59:
 	CMPB      24(R8), $0x00
 	JNE       wide61
 	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z1
-	VCVTPH2PS 32(R9), Z2
-	VCVTPH2PS 64(R9), Z3
-	VCVTPH2PS 96(R9), Z4
+	VCVTPH2PS (R9), Z2
+	VCVTPH2PS 32(R9), Z3
+	VCVTPH2PS 64(R9), Z4
+	VCVTPH2PS 96(R9), Z5
 	JMP       done62
 
 wide61:
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
-	VMOVUPS 64(R9), Z2
-	VMOVUPS 128(R9), Z3
-	VMOVUPS 192(R9), Z4
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	VMOVUPS 128(R9), Z4
+	VMOVUPS 192(R9), Z5
 
 done62:
 terms63:
@@ -482,54 +485,58 @@ terms63:
 	CMPB      24(R8), $0x00
 	JNE       wide65
 	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z5
-	VMULPS    Z5, Z1, Z1
-	VCVTPH2PS 32(R9), Z5
-	VMULPS    Z5, Z2, Z2
-	VCVTPH2PS 64(R9), Z5
-	VMULPS    Z5, Z3, Z3
-	VCVTPH2PS 96(R9), Z5
-	VMULPS    Z5, Z4, Z4
+	VCVTPH2PS (R9), Z6
+	VADDPS    Z6, Z2, Z2
+	VCVTPH2PS 32(R9), Z6
+	VADDPS    Z6, Z3, Z3
+	VCVTPH2PS 64(R9), Z6
+	VADDPS    Z6, Z4, Z4
+	VCVTPH2PS 96(R9), Z6
+	VADDPS    Z6, Z5, Z5
 	JMP       done66
 
 wide65:
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z5
-	VMULPS  Z5, Z1, Z1
-	VMOVUPS 64(R9), Z5
-	VMULPS  Z5, Z2, Z2
-	VMOVUPS 128(R9), Z5
-	VMULPS  Z5, Z3, Z3
-	VMOVUPS 192(R9), Z5
-	VMULPS  Z5, Z4, Z4
+	VMOVUPS (R9), Z6
+	VADDPS  Z6, Z2, Z2
+	VMOVUPS 64(R9), Z6
+	VADDPS  Z6, Z3, Z3
+	VMOVUPS 128(R9), Z6
+	VADDPS  Z6, Z4, Z4
+	VMOVUPS 192(R9), Z6
+	VADDPS  Z6, Z5, Z5
 
 done66:
 	JMP terms63
 
 finish64:
-	VCMPPS  $0x03, Z1, Z1, K1
-	VMOVAPS Z0, K1, Z1
+	VMULPS  Z1, Z2, Z2
 	VCMPPS  $0x03, Z2, Z2, K1
 	VMOVAPS Z0, K1, Z2
+	VMULPS  Z1, Z3, Z3
 	VCMPPS  $0x03, Z3, Z3, K1
 	VMOVAPS Z0, K1, Z3
+	VMULPS  Z1, Z4, Z4
 	VCMPPS  $0x03, Z4, Z4, K1
 	VMOVAPS Z0, K1, Z4
+	VMULPS  Z1, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMOVAPS Z0, K1, Z5
 	CMPB    wide+40(FP), $0x00
 	JEQ     narrow67
 	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
-	VMOVUPS Z2, 64(R9)
-	VMOVUPS Z3, 128(R9)
-	VMOVUPS Z4, 192(R9)
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	VMOVUPS Z4, 128(R9)
+	VMOVUPS Z5, 192(R9)
 	JMP     done68
 
 narrow67:
 	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Z1, (R9)
-	VCVTPS2PH $0x00, Z2, 32(R9)
-	VCVTPS2PH $0x00, Z3, 64(R9)
-	VCVTPS2PH $0x00, Z4, 96(R9)
+	VCVTPS2PH $0x00, Z2, (R9)
+	VCVTPS2PH $0x00, Z3, 32(R9)
+	VCVTPS2PH $0x00, Z4, 64(R9)
+	VCVTPS2PH $0x00, Z5, 96(R9)
 
 done68:
 	MOVQ DI, BX
@@ -545,12 +552,12 @@ loop69:
 	CMPB      24(R8), $0x00
 	JNE       wide71
 	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z1
+	VCVTPH2PS (R9), Z2
 	JMP       done72
 
 wide71:
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	VMOVUPS (R9), Z2
 
 done72:
 terms73:
@@ -561,30 +568,31 @@ terms73:
 	CMPB      24(R8), $0x00
 	JNE       wide75
 	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z2
-	VMULPS    Z2, Z1, Z1
+	VCVTPH2PS (R9), Z3
+	VADDPS    Z3, Z2, Z2
 	JMP       done76
 
 wide75:
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
-	VMULPS  Z2, Z1, Z1
+	VMOVUPS (R9), Z3
+	VADDPS  Z3, Z2, Z2
 
 done76:
 	JMP terms73
 
 finish74:
-	VCMPPS  $0x03, Z1, Z1, K1
-	VMOVAPS Z0, K1, Z1
+	VMULPS  Z1, Z2, Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMOVAPS Z0, K1, Z2
 	CMPB    wide+40(FP), $0x00
 	JEQ     narrow77
 	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
+	VMOVUPS Z2, (R9)
 	JMP     done78
 
 narrow77:
 	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Z1, (R9)
+	VCVTPS2PH $0x00, Z2, (R9)
 
 done78:
 	MOVQ DI, BX
@@ -600,13 +608,13 @@ done70:
 	CMPB        24(CX), $0x00
 	JNE         wide80
 	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y1
-	VCVTPH2PS   Y1, Z1
+	VMOVDQU16.Z (SI), K1, Y2
+	VCVTPH2PS   Y2, Z2
 	JMP         done81
 
 wide80:
 	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	VMOVDQU32.Z (SI), K1, Z2
 
 done81:
 terms82:
@@ -617,31 +625,32 @@ terms82:
 	CMPB        24(CX), $0x00
 	JNE         wide84
 	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y2
-	VCVTPH2PS   Y2, Z2
-	VMULPS      Z2, Z1, Z1
+	VMOVDQU16.Z (SI), K1, Y3
+	VCVTPH2PS   Y3, Z3
+	VADDPS      Z3, Z2, Z2
 	JMP         done85
 
 wide84:
 	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
-	VMULPS      Z2, Z1, Z1
+	VMOVDQU32.Z (SI), K1, Z3
+	VADDPS      Z3, Z2, Z2
 
 done85:
 	JMP terms82
 
 finish83:
-	VCMPPS    $0x03, Z1, Z1, K2
-	VMOVAPS   Z0, K2, Z1
+	VMULPS    Z1, Z2, Z2
+	VCMPPS    $0x03, Z2, Z2, K2
+	VMOVAPS   Z0, K2, Z2
 	CMPB      wide+40(FP), $0x00
 	JEQ       narrow86
 	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z1, K1, (SI)
+	VMOVDQU32 Z2, K1, (SI)
 	JMP       done87
 
 narrow86:
 	LEAQ      (AX)(BX*2), SI
-	VCVTPS2PH $0x00, Z1, Y0
+	VCVTPS2PH $0x00, Z2, Y0
 	VMOVDQU16 Y0, K1, (SI)
 
 done87:
@@ -649,9 +658,9 @@ done79:
 	VZEROUPPER
 	RET
 
-// func avx512MinF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·avx512MinF16(SB), NOSPLIT, $0-56
+// func avx512ProdF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
+TEXT ·avx512ProdF16(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -659,148 +668,148 @@ TEXT ·avx512MinF16(SB), NOSPLIT, $0-56
 	ADDQ         CX, DX
 	MOVQ         lo+24(FP), BX
 	MOVQ         hi+32(FP), SI
-	MOVL         $0x7c007c00, DI
+	MOVL         $0x7fc00000, DI
 	VMOVD        DI, X0
 	VPBROADCASTD X0, Z0
-	MOVL         $0x7e007e00, DI
-	VMOVD        DI, X1
-	VPBROADCASTD X1, Z1
-	MOVL         $0x7fff7fff, DI
-	VMOVD        DI, X2
-	VPBROADCASTD X2, Z2
 
 loop88:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
-	JGT     done89
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z3
-	VANDPS  Z2, Z3, Z4
-	VPSRAW  $0x0f, Z3, Z5
-	VPSRLW  $0x01, Z5, Z5
-	VXORPS  Z5, Z3, Z3
-	VMOVUPS 64(R9), Z5
-	VANDPS  Z2, Z5, Z6
-	VPSRAW  $0x0f, Z5, Z7
-	VPSRLW  $0x01, Z7, Z7
-	VXORPS  Z7, Z5, Z5
-	VMOVUPS 128(R9), Z7
-	VANDPS  Z2, Z7, Z8
-	VPSRAW  $0x0f, Z7, Z9
-	VPSRLW  $0x01, Z9, Z9
-	VXORPS  Z9, Z7, Z7
-	VMOVUPS 192(R9), Z9
-	VANDPS  Z2, Z9, Z10
-	VPSRAW  $0x0f, Z9, Z11
-	VPSRLW  $0x01, Z11, Z11
-	VXORPS  Z11, Z9, Z9
+	LEAQ      64(BX), DI
+	CMPQ      DI, SI
+	JGT       done89
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide90
+	LEAQ      (R9)(BX*2), R9
+	VCVTPH2PS (R9), Z1
+	VCVTPH2PS 32(R9), Z2
+	VCVTPH2PS 64(R9), Z3
+	VCVTPH2PS 96(R9), Z4
+	JMP       done91
 
+wide90:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z1
+	VMOVUPS 64(R9), Z2
+	VMOVUPS 128(R9), Z3
+	VMOVUPS 192(R9), Z4
+
+done91:
 terms92:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
-	JEQ     finish93
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z11
-	VANDPS  Z2, Z11, Z12
-	VPMAXUW Z12, Z4, Z4
-	VPSRAW  $0x0f, Z11, Z12
-	VPSRLW  $0x01, Z12, Z12
-	VXORPS  Z12, Z11, Z11
-	VPMINSW Z11, Z3, Z3
-	VMOVUPS 64(R9), Z11
-	VANDPS  Z2, Z11, Z12
-	VPMAXUW Z12, Z6, Z6
-	VPSRAW  $0x0f, Z11, Z12
-	VPSRLW  $0x01, Z12, Z12
-	VXORPS  Z12, Z11, Z11
-	VPMINSW Z11, Z5, Z5
-	VMOVUPS 128(R9), Z11
-	VANDPS  Z2, Z11, Z12
-	VPMAXUW Z12, Z8, Z8
-	VPSRAW  $0x0f, Z11, Z12
-	VPSRLW  $0x01, Z12, Z12
-	VXORPS  Z12, Z11, Z11
-	VPMINSW Z11, Z7, Z7
-	VMOVUPS 192(R9), Z11
-	VANDPS  Z2, Z11, Z12
-	VPMAXUW Z12, Z10, Z10
-	VPSRAW  $0x0f, Z11, Z12
-	VPSRLW  $0x01, Z12, Z12
-	VXORPS  Z12, Z11, Z11
-	VPMINSW Z11, Z9, Z9
-	JMP     terms92
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish93
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide94
+	LEAQ      (R9)(BX*2), R9
+	VCVTPH2PS (R9), Z5
+	VMULPS    Z5, Z1, Z1
+	VCVTPH2PS 32(R9), Z5
+	VMULPS    Z5, Z2, Z2
+	VCVTPH2PS 64(R9), Z5
+	VMULPS    Z5, Z3, Z3
+	VCVTPH2PS 96(R9), Z5
+	VMULPS    Z5, Z4, Z4
+	JMP       done95
+
+wide94:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z5
+	VMULPS  Z5, Z1, Z1
+	VMOVUPS 64(R9), Z5
+	VMULPS  Z5, Z2, Z2
+	VMOVUPS 128(R9), Z5
+	VMULPS  Z5, Z3, Z3
+	VMOVUPS 192(R9), Z5
+	VMULPS  Z5, Z4, Z4
+
+done95:
+	JMP terms92
 
 finish93:
-	VPSRAW    $0x0f, Z3, Z11
-	VPSRLW    $0x01, Z11, Z11
-	VXORPS    Z11, Z3, Z3
-	VPCMPGTW  Z0, Z4, K1
-	VMOVDQU16 Z1, K1, Z3
-	VPSRAW    $0x0f, Z5, Z4
-	VPSRLW    $0x01, Z4, Z4
-	VXORPS    Z4, Z5, Z5
-	VPCMPGTW  Z0, Z6, K1
-	VMOVDQU16 Z1, K1, Z5
-	VPSRAW    $0x0f, Z7, Z4
-	VPSRLW    $0x01, Z4, Z4
-	VXORPS    Z4, Z7, Z7
-	VPCMPGTW  Z0, Z8, K1
-	VMOVDQU16 Z1, K1, Z7
-	VPSRAW    $0x0f, Z9, Z4
-	VPSRLW    $0x01, Z4, Z4
-	VXORPS    Z4, Z9, Z9
-	VPCMPGTW  Z0, Z10, K1
-	VMOVDQU16 Z1, K1, Z9
+	VCMPPS  $0x03, Z1, Z1, K1
+	VMOVAPS Z0, K1, Z1
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMOVAPS Z0, K1, Z2
+	VCMPPS  $0x03, Z3, Z3, K1
+	VMOVAPS Z0, K1, Z3
+	VCMPPS  $0x03, Z4, Z4, K1
+	VMOVAPS Z0, K1, Z4
+	CMPB    wide+40(FP), $0x00
+	JEQ     narrow96
+	LEAQ    (AX)(BX*4), R9
+	VMOVUPS Z1, (R9)
+	VMOVUPS Z2, 64(R9)
+	VMOVUPS Z3, 128(R9)
+	VMOVUPS Z4, 192(R9)
+	JMP     done97
+
+narrow96:
 	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Z3, (R9)
-	VMOVUPS   Z5, 64(R9)
-	VMOVUPS   Z7, 128(R9)
-	VMOVUPS   Z9, 192(R9)
-	MOVQ      DI, BX
-	JMP       loop88
+	VCVTPS2PH $0x00, Z1, (R9)
+	VCVTPS2PH $0x00, Z2, 32(R9)
+	VCVTPS2PH $0x00, Z3, 64(R9)
+	VCVTPS2PH $0x00, Z4, 96(R9)
+
+done97:
+	MOVQ DI, BX
+	JMP  loop88
 
 done89:
 loop98:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
-	JGT     done99
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z3
-	VANDPS  Z2, Z3, Z4
-	VPSRAW  $0x0f, Z3, Z5
-	VPSRLW  $0x01, Z5, Z5
-	VXORPS  Z5, Z3, Z3
+	LEAQ      16(BX), DI
+	CMPQ      DI, SI
+	JGT       done99
+	MOVQ      CX, R8
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide100
+	LEAQ      (R9)(BX*2), R9
+	VCVTPH2PS (R9), Z1
+	JMP       done101
 
+wide100:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z1
+
+done101:
 terms102:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
-	JEQ     finish103
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z5
-	VANDPS  Z2, Z5, Z6
-	VPMAXUW Z6, Z4, Z4
-	VPSRAW  $0x0f, Z5, Z6
-	VPSRLW  $0x01, Z6, Z6
-	VXORPS  Z6, Z5, Z5
-	VPMINSW Z5, Z3, Z3
-	JMP     terms102
+	ADDQ      $0x20, R8
+	CMPQ      R8, DX
+	JEQ       finish103
+	MOVQ      (R8), R9
+	CMPB      24(R8), $0x00
+	JNE       wide104
+	LEAQ      (R9)(BX*2), R9
+	VCVTPH2PS (R9), Z2
+	VMULPS    Z2, Z1, Z1
+	JMP       done105
+
+wide104:
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z2
+	VMULPS  Z2, Z1, Z1
+
+done105:
+	JMP terms102
 
 finish103:
-	VPSRAW    $0x0f, Z3, Z5
-	VPSRLW    $0x01, Z5, Z5
-	VXORPS    Z5, Z3, Z3
-	VPCMPGTW  Z0, Z4, K1
-	VMOVDQU16 Z1, K1, Z3
+	VCMPPS  $0x03, Z1, Z1, K1
+	VMOVAPS Z0, K1, Z1
+	CMPB    wide+40(FP), $0x00
+	JEQ     narrow106
+	LEAQ    (AX)(BX*4), R9
+	VMOVUPS Z1, (R9)
+	JMP     done107
+
+narrow106:
 	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Z3, (R9)
-	MOVQ      DI, BX
-	JMP       loop98
+	VCVTPS2PH $0x00, Z1, (R9)
+
+done107:
+	MOVQ DI, BX
+	JMP  loop98
 
 done99:
 	SUBQ        BX, SI
@@ -809,44 +818,61 @@ done99:
 	BZHIQ       SI, DI, DI
 	KMOVQ       DI, K1
 	MOVQ        (CX), SI
+	CMPB        24(CX), $0x00
+	JNE         wide109
 	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z3
-	VANDPS      Z2, Z3, Z4
-	VPSRAW      $0x0f, Z3, Z5
-	VPSRLW      $0x01, Z5, Z5
-	VXORPS      Z5, Z3, Z3
+	VMOVDQU16.Z (SI), K1, Y1
+	VCVTPH2PS   Y1, Z1
+	JMP         done110
 
+wide109:
+	LEAQ        (SI)(BX*4), SI
+	VMOVDQU32.Z (SI), K1, Z1
+
+done110:
 terms111:
 	ADDQ        $0x20, CX
 	CMPQ        CX, DX
 	JEQ         finish112
 	MOVQ        (CX), SI
+	CMPB        24(CX), $0x00
+	JNE         wide113
 	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z5
-	VANDPS      Z2, Z5, Z6
-	VPMAXUW     Z6, Z4, Z4
-	VPSRAW      $0x0f, Z5, Z6
-	VPSRLW      $0x01, Z6, Z6
-	VXORPS      Z6, Z5, Z5
-	VPMINSW     Z5, Z3, Z3
-	JMP         terms111
+	VMOVDQU16.Z (SI), K1, Y2
+	VCVTPH2PS   Y2, Z2
+	VMULPS      Z2, Z1, Z1
+	JMP         done114
+
+wide113:
+	LEAQ        (SI)(BX*4), SI
+	VMOVDQU32.Z (SI), K1, Z2
+	VMULPS      Z2, Z1, Z1
+
+done114:
+	JMP terms111
 
 finish112:
-	VPSRAW    $0x0f, Z3, Z2
-	VPSRLW    $0x01, Z2, Z2
-	VXORPS    Z2, Z3, Z3
-	VPCMPGTW  Z0, Z4, K2
-	VMOVDQU16 Z1, K2, Z3
-	LEAQ      (AX)(BX*2), SI
-	VMOVDQU16 Z3, K1, (SI)
+	VCMPPS    $0x03, Z1, Z1, K2
+	VMOVAPS   Z0, K2, Z1
+	CMPB      wide+40(FP), $0x00
+	JEQ       narrow115
+	LEAQ      (AX)(BX*4), SI
+	VMOVDQU32 Z1, K1, (SI)
+	JMP       done116
 
+narrow115:
+	LEAQ      (AX)(BX*2), SI
+	VCVTPS2PH $0x00, Z1, Y0
+	VMOVDQU16 Y0, K1, (SI)
+
+done116:
 done108:
 	VZEROUPPER
 	RET
 
-// func avx512MaxF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MinF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·avx512MaxF16(SB), NOSPLIT, $0-56
+TEXT ·avx512MinF16(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -904,28 +930,28 @@ terms121:
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
-	VPMAXSW Z11, Z3, Z3
+	VPMINSW Z11, Z3, Z3
 	VMOVUPS 64(R9), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z6, Z6
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
-	VPMAXSW Z11, Z5, Z5
+	VPMINSW Z11, Z5, Z5
 	VMOVUPS 128(R9), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z8, Z8
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
-	VPMAXSW Z11, Z7, Z7
+	VPMINSW Z11, Z7, Z7
 	VMOVUPS 192(R9), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z10, Z10
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
-	VPMAXSW Z11, Z9, Z9
+	VPMINSW Z11, Z9, Z9
 	JMP     terms121
 
 finish122:
@@ -983,7 +1009,7 @@ terms131:
 	VPSRAW  $0x0f, Z5, Z6
 	VPSRLW  $0x01, Z6, Z6
 	VXORPS  Z6, Z5, Z5
-	VPMAXSW Z5, Z3, Z3
+	VPMINSW Z5, Z3, Z3
 	JMP     terms131
 
 finish132:
@@ -1023,7 +1049,7 @@ terms140:
 	VPSRAW      $0x0f, Z5, Z6
 	VPSRLW      $0x01, Z6, Z6
 	VXORPS      Z6, Z5, Z5
-	VPMAXSW     Z5, Z3, Z3
+	VPMINSW     Z5, Z3, Z3
 	JMP         terms140
 
 finish141:
@@ -1036,5 +1062,200 @@ finish141:
 	VMOVDQU16 Z3, K1, (SI)
 
 done137:
+	VZEROUPPER
+	RET
+
+// func avx512MaxF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
+TEXT ·avx512MaxF16(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         srcs+8(FP), CX
+	MOVQ         terms+16(FP), DX
+	SHLQ         $0x05, DX
+	ADDQ         CX, DX
+	MOVQ         lo+24(FP), BX
+	MOVQ         hi+32(FP), SI
+	MOVL         $0x7c007c00, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Z0
+	MOVL         $0x7e007e00, DI
+	VMOVD        DI, X1
+	VPBROADCASTD X1, Z1
+	MOVL         $0x7fff7fff, DI
+	VMOVD        DI, X2
+	VPBROADCASTD X2, Z2
+
+loop146:
+	LEAQ    128(BX), DI
+	CMPQ    DI, SI
+	JGT     done147
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Z3
+	VANDPS  Z2, Z3, Z4
+	VPSRAW  $0x0f, Z3, Z5
+	VPSRLW  $0x01, Z5, Z5
+	VXORPS  Z5, Z3, Z3
+	VMOVUPS 64(R9), Z5
+	VANDPS  Z2, Z5, Z6
+	VPSRAW  $0x0f, Z5, Z7
+	VPSRLW  $0x01, Z7, Z7
+	VXORPS  Z7, Z5, Z5
+	VMOVUPS 128(R9), Z7
+	VANDPS  Z2, Z7, Z8
+	VPSRAW  $0x0f, Z7, Z9
+	VPSRLW  $0x01, Z9, Z9
+	VXORPS  Z9, Z7, Z7
+	VMOVUPS 192(R9), Z9
+	VANDPS  Z2, Z9, Z10
+	VPSRAW  $0x0f, Z9, Z11
+	VPSRLW  $0x01, Z11, Z11
+	VXORPS  Z11, Z9, Z9
+
+terms150:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish151
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Z11
+	VANDPS  Z2, Z11, Z12
+	VPMAXUW Z12, Z4, Z4
+	VPSRAW  $0x0f, Z11, Z12
+	VPSRLW  $0x01, Z12, Z12
+	VXORPS  Z12, Z11, Z11
+	VPMAXSW Z11, Z3, Z3
+	VMOVUPS 64(R9), Z11
+	VANDPS  Z2, Z11, Z12
+	VPMAXUW Z12, Z6, Z6
+	VPSRAW  $0x0f, Z11, Z12
+	VPSRLW  $0x01, Z12, Z12
+	VXORPS  Z12, Z11, Z11
+	VPMAXSW Z11, Z5, Z5
+	VMOVUPS 128(R9), Z11
+	VANDPS  Z2, Z11, Z12
+	VPMAXUW Z12, Z8, Z8
+	VPSRAW  $0x0f, Z11, Z12
+	VPSRLW  $0x01, Z12, Z12
+	VXORPS  Z12, Z11, Z11
+	VPMAXSW Z11, Z7, Z7
+	VMOVUPS 192(R9), Z11
+	VANDPS  Z2, Z11, Z12
+	VPMAXUW Z12, Z10, Z10
+	VPSRAW  $0x0f, Z11, Z12
+	VPSRLW  $0x01, Z12, Z12
+	VXORPS  Z12, Z11, Z11
+	VPMAXSW Z11, Z9, Z9
+	JMP     terms150
+
+finish151:
+	VPSRAW    $0x0f, Z3, Z11
+	VPSRLW    $0x01, Z11, Z11
+	VXORPS    Z11, Z3, Z3
+	VPCMPGTW  Z0, Z4, K1
+	VMOVDQU16 Z1, K1, Z3
+	VPSRAW    $0x0f, Z5, Z4
+	VPSRLW    $0x01, Z4, Z4
+	VXORPS    Z4, Z5, Z5
+	VPCMPGTW  Z0, Z6, K1
+	VMOVDQU16 Z1, K1, Z5
+	VPSRAW    $0x0f, Z7, Z4
+	VPSRLW    $0x01, Z4, Z4
+	VXORPS    Z4, Z7, Z7
+	VPCMPGTW  Z0, Z8, K1
+	VMOVDQU16 Z1, K1, Z7
+	VPSRAW    $0x0f, Z9, Z4
+	VPSRLW    $0x01, Z4, Z4
+	VXORPS    Z4, Z9, Z9
+	VPCMPGTW  Z0, Z10, K1
+	VMOVDQU16 Z1, K1, Z9
+	LEAQ      (AX)(BX*2), R9
+	VMOVUPS   Z3, (R9)
+	VMOVUPS   Z5, 64(R9)
+	VMOVUPS   Z7, 128(R9)
+	VMOVUPS   Z9, 192(R9)
+	MOVQ      DI, BX
+	JMP       loop146
+
+done147:
+loop156:
+	LEAQ    32(BX), DI
+	CMPQ    DI, SI
+	JGT     done157
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Z3
+	VANDPS  Z2, Z3, Z4
+	VPSRAW  $0x0f, Z3, Z5
+	VPSRLW  $0x01, Z5, Z5
+	VXORPS  Z5, Z3, Z3
+
+terms160:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish161
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*2), R9
+	VMOVUPS (R9), Z5
+	VANDPS  Z2, Z5, Z6
+	VPMAXUW Z6, Z4, Z4
+	VPSRAW  $0x0f, Z5, Z6
+	VPSRLW  $0x01, Z6, Z6
+	VXORPS  Z6, Z5, Z5
+	VPMAXSW Z5, Z3, Z3
+	JMP     terms160
+
+finish161:
+	VPSRAW    $0x0f, Z3, Z5
+	VPSRLW    $0x01, Z5, Z5
+	VXORPS    Z5, Z3, Z3
+	VPCMPGTW  Z0, Z4, K1
+	VMOVDQU16 Z1, K1, Z3
+	LEAQ      (AX)(BX*2), R9
+	VMOVUPS   Z3, (R9)
+	MOVQ      DI, BX
+	JMP       loop156
+
+done157:
+	SUBQ        BX, SI
+	JEQ         done166
+	MOVQ        $-1, DI
+	BZHIQ       SI, DI, DI
+	KMOVQ       DI, K1
+	MOVQ        (CX), SI
+	LEAQ        (SI)(BX*2), SI
+	VMOVDQU16.Z (SI), K1, Z3
+	VANDPS      Z2, Z3, Z4
+	VPSRAW      $0x0f, Z3, Z5
+	VPSRLW      $0x01, Z5, Z5
+	VXORPS      Z5, Z3, Z3
+
+terms169:
+	ADDQ        $0x20, CX
+	CMPQ        CX, DX
+	JEQ         finish170
+	MOVQ        (CX), SI
+	LEAQ        (SI)(BX*2), SI
+	VMOVDQU16.Z (SI), K1, Z5
+	VANDPS      Z2, Z5, Z6
+	VPMAXUW     Z6, Z4, Z4
+	VPSRAW      $0x0f, Z5, Z6
+	VPSRLW      $0x01, Z6, Z6
+	VXORPS      Z6, Z5, Z5
+	VPMAXSW     Z5, Z3, Z3
+	JMP         terms169
+
+finish170:
+	VPSRAW    $0x0f, Z3, Z2
+	VPSRLW    $0x01, Z2, Z2
+	VXORPS    Z2, Z3, Z3
+	VPCMPGTW  Z0, Z4, K2
+	VMOVDQU16 Z1, K2, Z3
+	LEAQ      (AX)(BX*2), SI
+	VMOVDQU16 Z3, K1, (SI)
+
+done166:
 	VZEROUPPER
 	RET

@@ -8,7 +8,10 @@ package reduce
 func neonSumF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonAvgF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonDivideF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+
+//go:noescape
+func neonMultiplyF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
 func neonMinF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

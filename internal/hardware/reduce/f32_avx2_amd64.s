@@ -179,9 +179,9 @@ done42:
 	VZEROUPPER
 	RET
 
-// func avx2AvgF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2AvgF32(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideF32(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -365,9 +365,9 @@ done92:
 	VZEROUPPER
 	RET
 
-// func avx2ProdF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MultiplyF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2ProdF32(SB), NOSPLIT, $0-56
+TEXT ·avx2MultiplyF32(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -378,6 +378,9 @@ TEXT ·avx2ProdF32(SB), NOSPLIT, $0-56
 	MOVL         $0x7fc00000, DI
 	VMOVD        DI, X0
 	VPBROADCASTD X0, Y0
+	MOVQ         scale+48(FP), DI
+	VMOVD        DI, X1
+	VPBROADCASTD X1, Y1
 
 loop101:
 	LEAQ    32(BX), DI
@@ -386,10 +389,10 @@ loop101:
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	VMOVUPS (R9), Y2
+	VMOVUPS 32(R9), Y3
+	VMOVUPS 64(R9), Y4
+	VMOVUPS 96(R9), Y5
 
 terms105:
 	ADDQ    $0x20, R8
@@ -397,30 +400,34 @@ terms105:
 	JEQ     finish106
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y5
-	VMULPS  Y5, Y1, Y1
-	VMOVUPS 32(R9), Y5
-	VMULPS  Y5, Y2, Y2
-	VMOVUPS 64(R9), Y5
-	VMULPS  Y5, Y3, Y3
-	VMOVUPS 96(R9), Y5
-	VMULPS  Y5, Y4, Y4
+	VMOVUPS (R9), Y6
+	VADDPS  Y6, Y2, Y2
+	VMOVUPS 32(R9), Y6
+	VADDPS  Y6, Y3, Y3
+	VMOVUPS 64(R9), Y6
+	VADDPS  Y6, Y4, Y4
+	VMOVUPS 96(R9), Y6
+	VADDPS  Y6, Y5, Y5
 	JMP     terms105
 
 finish106:
-	VCMPPS    $0x03, Y1, Y1, Y5
-	VBLENDVPS Y5, Y0, Y1, Y1
-	VCMPPS    $0x03, Y2, Y2, Y5
-	VBLENDVPS Y5, Y0, Y2, Y2
-	VCMPPS    $0x03, Y3, Y3, Y5
-	VBLENDVPS Y5, Y0, Y3, Y3
-	VCMPPS    $0x03, Y4, Y4, Y5
-	VBLENDVPS Y5, Y0, Y4, Y4
+	VMULPS    Y1, Y2, Y2
+	VCMPPS    $0x03, Y2, Y2, Y6
+	VBLENDVPS Y6, Y0, Y2, Y2
+	VMULPS    Y1, Y3, Y3
+	VCMPPS    $0x03, Y3, Y3, Y6
+	VBLENDVPS Y6, Y0, Y3, Y3
+	VMULPS    Y1, Y4, Y4
+	VCMPPS    $0x03, Y4, Y4, Y6
+	VBLENDVPS Y6, Y0, Y4, Y4
+	VMULPS    Y1, Y5, Y5
+	VCMPPS    $0x03, Y5, Y5, Y6
+	VBLENDVPS Y6, Y0, Y5, Y5
 	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
-	VMOVUPS   Y2, 32(R9)
-	VMOVUPS   Y3, 64(R9)
-	VMOVUPS   Y4, 96(R9)
+	VMOVUPS   Y2, (R9)
+	VMOVUPS   Y3, 32(R9)
+	VMOVUPS   Y4, 64(R9)
+	VMOVUPS   Y5, 96(R9)
 	MOVQ      DI, BX
 	JMP       loop101
 
@@ -432,7 +439,7 @@ loop111:
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	VMOVUPS (R9), Y2
 
 terms115:
 	ADDQ    $0x20, R8
@@ -440,15 +447,16 @@ terms115:
 	JEQ     finish116
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
-	VMULPS  Y2, Y1, Y1
+	VMOVUPS (R9), Y3
+	VADDPS  Y3, Y2, Y2
 	JMP     terms115
 
 finish116:
-	VCMPPS    $0x03, Y1, Y1, Y2
-	VBLENDVPS Y2, Y0, Y1, Y1
+	VMULPS    Y1, Y2, Y2
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VBLENDVPS Y3, Y0, Y2, Y2
 	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
+	VMOVUPS   Y2, (R9)
 	MOVQ      DI, BX
 	JMP       loop111
 
@@ -460,7 +468,7 @@ loop121:
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	VMOVUPS (R9), X2
 
 terms125:
 	ADDQ    $0x20, R8
@@ -468,15 +476,16 @@ terms125:
 	JEQ     finish126
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
-	VMULPS  X2, X1, X1
+	VMOVUPS (R9), X3
+	VADDPS  X3, X2, X2
 	JMP     terms125
 
 finish126:
-	VCMPPS    $0x03, X1, X1, X2
-	VBLENDVPS X2, X0, X1, X1
+	VMULPS    X1, X2, X2
+	VCMPPS    $0x03, X2, X2, X3
+	VBLENDVPS X3, X0, X2, X2
 	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X1, (R9)
+	VMOVUPS   X2, (R9)
 	MOVQ      DI, BX
 	JMP       loop121
 
@@ -488,7 +497,7 @@ loop131:
 	MOVQ  CX, R8
 	MOVQ  (R8), R9
 	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X1
+	VMOVQ (R9), X2
 
 terms135:
 	ADDQ   $0x20, R8
@@ -496,15 +505,16 @@ terms135:
 	JEQ    finish136
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X2
-	VMULPS X2, X1, X1
+	VMOVQ  (R9), X3
+	VADDPS X3, X2, X2
 	JMP    terms135
 
 finish136:
-	VCMPPS    $0x03, X1, X1, X2
-	VBLENDVPS X2, X0, X1, X1
+	VMULPS    X1, X2, X2
+	VCMPPS    $0x03, X2, X2, X3
+	VBLENDVPS X3, X0, X2, X2
 	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X1, (R9)
+	VMOVQ     X2, (R9)
 	MOVQ      DI, BX
 	JMP       loop131
 
@@ -516,7 +526,7 @@ loop141:
 	MOVQ  CX, R8
 	MOVQ  (R8), R9
 	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X1
+	VMOVD (R9), X2
 
 terms145:
 	ADDQ   $0x20, R8
@@ -524,15 +534,16 @@ terms145:
 	JEQ    finish146
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X2
-	VMULPS X2, X1, X1
+	VMOVD  (R9), X3
+	VADDPS X3, X2, X2
 	JMP    terms145
 
 finish146:
-	VCMPPS    $0x03, X1, X1, X2
-	VBLENDVPS X2, X0, X1, X1
+	VMULPS    X1, X2, X2
+	VCMPPS    $0x03, X2, X2, X3
+	VBLENDVPS X3, X0, X2, X2
 	LEAQ      (AX)(BX*4), R9
-	VMOVD     X1, (R9)
+	VMOVD     X2, (R9)
 	MOVQ      DI, BX
 	JMP       loop141
 
@@ -540,9 +551,9 @@ done142:
 	VZEROUPPER
 	RET
 
-// func avx2MinF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2ProdF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MinF32(SB), NOSPLIT, $0-56
+TEXT ·avx2ProdF32(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -573,21 +584,13 @@ terms155:
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Y5
-	VMINPS  Y5, Y1, Y6
-	VMINPS  Y1, Y5, Y1
-	VORPS   Y6, Y1, Y1
+	VMULPS  Y5, Y1, Y1
 	VMOVUPS 32(R9), Y5
-	VMINPS  Y5, Y2, Y6
-	VMINPS  Y2, Y5, Y2
-	VORPS   Y6, Y2, Y2
+	VMULPS  Y5, Y2, Y2
 	VMOVUPS 64(R9), Y5
-	VMINPS  Y5, Y3, Y6
-	VMINPS  Y3, Y5, Y3
-	VORPS   Y6, Y3, Y3
+	VMULPS  Y5, Y3, Y3
 	VMOVUPS 96(R9), Y5
-	VMINPS  Y5, Y4, Y6
-	VMINPS  Y4, Y5, Y4
-	VORPS   Y6, Y4, Y4
+	VMULPS  Y5, Y4, Y4
 	JMP     terms155
 
 finish156:
@@ -624,9 +627,7 @@ terms165:
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Y2
-	VMINPS  Y2, Y1, Y3
-	VMINPS  Y1, Y2, Y1
-	VORPS   Y3, Y1, Y1
+	VMULPS  Y2, Y1, Y1
 	JMP     terms165
 
 finish166:
@@ -654,9 +655,7 @@ terms175:
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), X2
-	VMINPS  X2, X1, X3
-	VMINPS  X1, X2, X1
-	VORPS   X3, X1, X1
+	VMULPS  X2, X1, X1
 	JMP     terms175
 
 finish176:
@@ -684,9 +683,7 @@ terms185:
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*4), R9
 	VMOVQ  (R9), X2
-	VMINPS X2, X1, X3
-	VMINPS X1, X2, X1
-	VORPS  X3, X1, X1
+	VMULPS X2, X1, X1
 	JMP    terms185
 
 finish186:
@@ -714,9 +711,7 @@ terms195:
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*4), R9
 	VMOVD  (R9), X2
-	VMINPS X2, X1, X3
-	VMINPS X1, X2, X1
-	VORPS  X3, X1, X1
+	VMULPS X2, X1, X1
 	JMP    terms195
 
 finish196:
@@ -728,6 +723,197 @@ finish196:
 	JMP       loop191
 
 done192:
+	VZEROUPPER
+	RET
+
+// func avx2MinF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// Requires: AVX, AVX2
+TEXT ·avx2MinF32(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         srcs+8(FP), CX
+	MOVQ         terms+16(FP), DX
+	SHLQ         $0x05, DX
+	ADDQ         CX, DX
+	MOVQ         lo+24(FP), BX
+	MOVQ         hi+32(FP), SI
+	MOVL         $0x7fc00000, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Y0
+
+loop201:
+	LEAQ    32(BX), DI
+	CMPQ    DI, SI
+	JGT     done202
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y1
+	VMOVUPS 32(R9), Y2
+	VMOVUPS 64(R9), Y3
+	VMOVUPS 96(R9), Y4
+
+terms205:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish206
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y5
+	VMINPS  Y5, Y1, Y6
+	VMINPS  Y1, Y5, Y1
+	VORPS   Y6, Y1, Y1
+	VMOVUPS 32(R9), Y5
+	VMINPS  Y5, Y2, Y6
+	VMINPS  Y2, Y5, Y2
+	VORPS   Y6, Y2, Y2
+	VMOVUPS 64(R9), Y5
+	VMINPS  Y5, Y3, Y6
+	VMINPS  Y3, Y5, Y3
+	VORPS   Y6, Y3, Y3
+	VMOVUPS 96(R9), Y5
+	VMINPS  Y5, Y4, Y6
+	VMINPS  Y4, Y5, Y4
+	VORPS   Y6, Y4, Y4
+	JMP     terms205
+
+finish206:
+	VCMPPS    $0x03, Y1, Y1, Y5
+	VBLENDVPS Y5, Y0, Y1, Y1
+	VCMPPS    $0x03, Y2, Y2, Y5
+	VBLENDVPS Y5, Y0, Y2, Y2
+	VCMPPS    $0x03, Y3, Y3, Y5
+	VBLENDVPS Y5, Y0, Y3, Y3
+	VCMPPS    $0x03, Y4, Y4, Y5
+	VBLENDVPS Y5, Y0, Y4, Y4
+	LEAQ      (AX)(BX*4), R9
+	VMOVUPS   Y1, (R9)
+	VMOVUPS   Y2, 32(R9)
+	VMOVUPS   Y3, 64(R9)
+	VMOVUPS   Y4, 96(R9)
+	MOVQ      DI, BX
+	JMP       loop201
+
+done202:
+loop211:
+	LEAQ    8(BX), DI
+	CMPQ    DI, SI
+	JGT     done212
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y1
+
+terms215:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish216
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Y2
+	VMINPS  Y2, Y1, Y3
+	VMINPS  Y1, Y2, Y1
+	VORPS   Y3, Y1, Y1
+	JMP     terms215
+
+finish216:
+	VCMPPS    $0x03, Y1, Y1, Y2
+	VBLENDVPS Y2, Y0, Y1, Y1
+	LEAQ      (AX)(BX*4), R9
+	VMOVUPS   Y1, (R9)
+	MOVQ      DI, BX
+	JMP       loop211
+
+done212:
+loop221:
+	LEAQ    4(BX), DI
+	CMPQ    DI, SI
+	JGT     done222
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), X1
+
+terms225:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish226
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), X2
+	VMINPS  X2, X1, X3
+	VMINPS  X1, X2, X1
+	VORPS   X3, X1, X1
+	JMP     terms225
+
+finish226:
+	VCMPPS    $0x03, X1, X1, X2
+	VBLENDVPS X2, X0, X1, X1
+	LEAQ      (AX)(BX*4), R9
+	VMOVUPS   X1, (R9)
+	MOVQ      DI, BX
+	JMP       loop221
+
+done222:
+loop231:
+	LEAQ  2(BX), DI
+	CMPQ  DI, SI
+	JGT   done232
+	MOVQ  CX, R8
+	MOVQ  (R8), R9
+	LEAQ  (R9)(BX*4), R9
+	VMOVQ (R9), X1
+
+terms235:
+	ADDQ   $0x20, R8
+	CMPQ   R8, DX
+	JEQ    finish236
+	MOVQ   (R8), R9
+	LEAQ   (R9)(BX*4), R9
+	VMOVQ  (R9), X2
+	VMINPS X2, X1, X3
+	VMINPS X1, X2, X1
+	VORPS  X3, X1, X1
+	JMP    terms235
+
+finish236:
+	VCMPPS    $0x03, X1, X1, X2
+	VBLENDVPS X2, X0, X1, X1
+	LEAQ      (AX)(BX*4), R9
+	VMOVQ     X1, (R9)
+	MOVQ      DI, BX
+	JMP       loop231
+
+done232:
+loop241:
+	LEAQ  1(BX), DI
+	CMPQ  DI, SI
+	JGT   done242
+	MOVQ  CX, R8
+	MOVQ  (R8), R9
+	LEAQ  (R9)(BX*4), R9
+	VMOVD (R9), X1
+
+terms245:
+	ADDQ   $0x20, R8
+	CMPQ   R8, DX
+	JEQ    finish246
+	MOVQ   (R8), R9
+	LEAQ   (R9)(BX*4), R9
+	VMOVD  (R9), X2
+	VMINPS X2, X1, X3
+	VMINPS X1, X2, X1
+	VORPS  X3, X1, X1
+	JMP    terms245
+
+finish246:
+	VCMPPS    $0x03, X1, X1, X2
+	VBLENDVPS X2, X0, X1, X1
+	LEAQ      (AX)(BX*4), R9
+	VMOVD     X1, (R9)
+	MOVQ      DI, BX
+	JMP       loop241
+
+done242:
 	VZEROUPPER
 	RET
 
@@ -748,10 +934,10 @@ TEXT ·avx2MaxF32(SB), NOSPLIT, $0-56
 	VMOVD        DI, X1
 	VPBROADCASTD X1, Y1
 
-loop201:
+loop251:
 	LEAQ    32(BX), DI
 	CMPQ    DI, SI
-	JGT     done202
+	JGT     done252
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
@@ -764,10 +950,10 @@ loop201:
 	VMOVUPS 96(R9), Y5
 	VXORPS  Y1, Y5, Y5
 
-terms205:
+terms255:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish206
+	JEQ     finish256
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Y6
@@ -790,9 +976,9 @@ terms205:
 	VMINPS  Y6, Y5, Y7
 	VMINPS  Y5, Y6, Y5
 	VORPS   Y7, Y5, Y5
-	JMP     terms205
+	JMP     terms255
 
-finish206:
+finish256:
 	VXORPS    Y1, Y2, Y2
 	VCMPPS    $0x03, Y2, Y2, Y6
 	VBLENDVPS Y6, Y0, Y2, Y2
@@ -811,23 +997,23 @@ finish206:
 	VMOVUPS   Y4, 64(R9)
 	VMOVUPS   Y5, 96(R9)
 	MOVQ      DI, BX
-	JMP       loop201
+	JMP       loop251
 
-done202:
-loop211:
+done252:
+loop261:
 	LEAQ    8(BX), DI
 	CMPQ    DI, SI
-	JGT     done212
+	JGT     done262
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Y2
 	VXORPS  Y1, Y2, Y2
 
-terms215:
+terms265:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish216
+	JEQ     finish266
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Y3
@@ -835,32 +1021,32 @@ terms215:
 	VMINPS  Y3, Y2, Y4
 	VMINPS  Y2, Y3, Y2
 	VORPS   Y4, Y2, Y2
-	JMP     terms215
+	JMP     terms265
 
-finish216:
+finish266:
 	VXORPS    Y1, Y2, Y2
 	VCMPPS    $0x03, Y2, Y2, Y3
 	VBLENDVPS Y3, Y0, Y2, Y2
 	LEAQ      (AX)(BX*4), R9
 	VMOVUPS   Y2, (R9)
 	MOVQ      DI, BX
-	JMP       loop211
+	JMP       loop261
 
-done212:
-loop221:
+done262:
+loop271:
 	LEAQ    4(BX), DI
 	CMPQ    DI, SI
-	JGT     done222
+	JGT     done272
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), X2
 	VXORPS  X1, X2, X2
 
-terms225:
+terms275:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish226
+	JEQ     finish276
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), X3
@@ -868,32 +1054,32 @@ terms225:
 	VMINPS  X3, X2, X4
 	VMINPS  X2, X3, X2
 	VORPS   X4, X2, X2
-	JMP     terms225
+	JMP     terms275
 
-finish226:
+finish276:
 	VXORPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
 	LEAQ      (AX)(BX*4), R9
 	VMOVUPS   X2, (R9)
 	MOVQ      DI, BX
-	JMP       loop221
+	JMP       loop271
 
-done222:
-loop231:
+done272:
+loop281:
 	LEAQ   2(BX), DI
 	CMPQ   DI, SI
-	JGT    done232
+	JGT    done282
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*4), R9
 	VMOVQ  (R9), X2
 	VXORPS X1, X2, X2
 
-terms235:
+terms285:
 	ADDQ   $0x20, R8
 	CMPQ   R8, DX
-	JEQ    finish236
+	JEQ    finish286
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*4), R9
 	VMOVQ  (R9), X3
@@ -901,32 +1087,32 @@ terms235:
 	VMINPS X3, X2, X4
 	VMINPS X2, X3, X2
 	VORPS  X4, X2, X2
-	JMP    terms235
+	JMP    terms285
 
-finish236:
+finish286:
 	VXORPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
 	LEAQ      (AX)(BX*4), R9
 	VMOVQ     X2, (R9)
 	MOVQ      DI, BX
-	JMP       loop231
+	JMP       loop281
 
-done232:
-loop241:
+done282:
+loop291:
 	LEAQ   1(BX), DI
 	CMPQ   DI, SI
-	JGT    done242
+	JGT    done292
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*4), R9
 	VMOVD  (R9), X2
 	VXORPS X1, X2, X2
 
-terms245:
+terms295:
 	ADDQ   $0x20, R8
 	CMPQ   R8, DX
-	JEQ    finish246
+	JEQ    finish296
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*4), R9
 	VMOVD  (R9), X3
@@ -934,17 +1120,17 @@ terms245:
 	VMINPS X3, X2, X4
 	VMINPS X2, X3, X2
 	VORPS  X4, X2, X2
-	JMP    terms245
+	JMP    terms295
 
-finish246:
+finish296:
 	VXORPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
 	LEAQ      (AX)(BX*4), R9
 	VMOVD     X2, (R9)
 	MOVQ      DI, BX
-	JMP       loop241
+	JMP       loop291
 
-done242:
+done292:
 	VZEROUPPER
 	RET

@@ -8,7 +8,10 @@ package reduce
 func avx512SumF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512AvgF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512DivideF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+
+//go:noescape
+func avx512MultiplyF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
 func avx512ProdF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

@@ -121,9 +121,9 @@ done21:
 	VZEROUPPER
 	RET
 
-// func avx512AvgF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512DivideF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512AvgF32(SB), NOSPLIT, $0-56
+TEXT ·avx512DivideF32(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -247,9 +247,9 @@ done50:
 	VZEROUPPER
 	RET
 
-// func avx512ProdF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MultiplyF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512ProdF32(SB), NOSPLIT, $0-56
+TEXT ·avx512MultiplyF32(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -260,6 +260,9 @@ TEXT ·avx512ProdF32(SB), NOSPLIT, $0-56
 	MOVL         $0x7fc00000, DI
 	VMOVD        DI, X0
 	VPBROADCASTD X0, Z0
+	MOVQ         scale+48(FP), DI
+	VMOVD        DI, X1
+	VPBROADCASTD X1, Z1
 
 loop59:
 	LEAQ    64(BX), DI
@@ -268,10 +271,10 @@ loop59:
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
-	VMOVUPS 64(R9), Z2
-	VMOVUPS 128(R9), Z3
-	VMOVUPS 192(R9), Z4
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	VMOVUPS 128(R9), Z4
+	VMOVUPS 192(R9), Z5
 
 terms63:
 	ADDQ    $0x20, R8
@@ -279,30 +282,34 @@ terms63:
 	JEQ     finish64
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z5
-	VMULPS  Z5, Z1, Z1
-	VMOVUPS 64(R9), Z5
-	VMULPS  Z5, Z2, Z2
-	VMOVUPS 128(R9), Z5
-	VMULPS  Z5, Z3, Z3
-	VMOVUPS 192(R9), Z5
-	VMULPS  Z5, Z4, Z4
+	VMOVUPS (R9), Z6
+	VADDPS  Z6, Z2, Z2
+	VMOVUPS 64(R9), Z6
+	VADDPS  Z6, Z3, Z3
+	VMOVUPS 128(R9), Z6
+	VADDPS  Z6, Z4, Z4
+	VMOVUPS 192(R9), Z6
+	VADDPS  Z6, Z5, Z5
 	JMP     terms63
 
 finish64:
-	VCMPPS  $0x03, Z1, Z1, K1
-	VMOVAPS Z0, K1, Z1
+	VMULPS  Z1, Z2, Z2
 	VCMPPS  $0x03, Z2, Z2, K1
 	VMOVAPS Z0, K1, Z2
+	VMULPS  Z1, Z3, Z3
 	VCMPPS  $0x03, Z3, Z3, K1
 	VMOVAPS Z0, K1, Z3
+	VMULPS  Z1, Z4, Z4
 	VCMPPS  $0x03, Z4, Z4, K1
 	VMOVAPS Z0, K1, Z4
+	VMULPS  Z1, Z5, Z5
+	VCMPPS  $0x03, Z5, Z5, K1
+	VMOVAPS Z0, K1, Z5
 	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
-	VMOVUPS Z2, 64(R9)
-	VMOVUPS Z3, 128(R9)
-	VMOVUPS Z4, 192(R9)
+	VMOVUPS Z2, (R9)
+	VMOVUPS Z3, 64(R9)
+	VMOVUPS Z4, 128(R9)
+	VMOVUPS Z5, 192(R9)
 	MOVQ    DI, BX
 	JMP     loop59
 
@@ -314,7 +321,7 @@ loop69:
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	VMOVUPS (R9), Z2
 
 terms73:
 	ADDQ    $0x20, R8
@@ -322,15 +329,16 @@ terms73:
 	JEQ     finish74
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
-	VMULPS  Z2, Z1, Z1
+	VMOVUPS (R9), Z3
+	VADDPS  Z3, Z2, Z2
 	JMP     terms73
 
 finish74:
-	VCMPPS  $0x03, Z1, Z1, K1
-	VMOVAPS Z0, K1, Z1
+	VMULPS  Z1, Z2, Z2
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMOVAPS Z0, K1, Z2
 	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
+	VMOVUPS Z2, (R9)
 	MOVQ    DI, BX
 	JMP     loop69
 
@@ -342,7 +350,7 @@ done70:
 	KMOVQ       DI, K1
 	MOVQ        (CX), SI
 	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	VMOVDQU32.Z (SI), K1, Z2
 
 terms82:
 	ADDQ        $0x20, CX
@@ -350,23 +358,24 @@ terms82:
 	JEQ         finish83
 	MOVQ        (CX), SI
 	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
-	VMULPS      Z2, Z1, Z1
+	VMOVDQU32.Z (SI), K1, Z3
+	VADDPS      Z3, Z2, Z2
 	JMP         terms82
 
 finish83:
-	VCMPPS    $0x03, Z1, Z1, K2
-	VMOVAPS   Z0, K2, Z1
+	VMULPS    Z1, Z2, Z2
+	VCMPPS    $0x03, Z2, Z2, K2
+	VMOVAPS   Z0, K2, Z2
 	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z1, K1, (SI)
+	VMOVDQU32 Z2, K1, (SI)
 
 done79:
 	VZEROUPPER
 	RET
 
-// func avx512MinF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·avx512MinF32(SB), NOSPLIT, $0-56
+// func avx512ProdF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// Requires: AVX, AVX512BW, AVX512F, BMI2
+TEXT ·avx512ProdF32(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -397,21 +406,13 @@ terms92:
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Z5
-	VMINPS  Z5, Z1, Z6
-	VMINPS  Z1, Z5, Z1
-	VORPS   Z6, Z1, Z1
+	VMULPS  Z5, Z1, Z1
 	VMOVUPS 64(R9), Z5
-	VMINPS  Z5, Z2, Z6
-	VMINPS  Z2, Z5, Z2
-	VORPS   Z6, Z2, Z2
+	VMULPS  Z5, Z2, Z2
 	VMOVUPS 128(R9), Z5
-	VMINPS  Z5, Z3, Z6
-	VMINPS  Z3, Z5, Z3
-	VORPS   Z6, Z3, Z3
+	VMULPS  Z5, Z3, Z3
 	VMOVUPS 192(R9), Z5
-	VMINPS  Z5, Z4, Z6
-	VMINPS  Z4, Z5, Z4
-	VORPS   Z6, Z4, Z4
+	VMULPS  Z5, Z4, Z4
 	JMP     terms92
 
 finish93:
@@ -448,9 +449,7 @@ terms102:
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Z2
-	VMINPS  Z2, Z1, Z3
-	VMINPS  Z1, Z2, Z1
-	VORPS   Z3, Z1, Z1
+	VMULPS  Z2, Z1, Z1
 	JMP     terms102
 
 finish103:
@@ -478,9 +477,7 @@ terms111:
 	MOVQ        (CX), SI
 	LEAQ        (SI)(BX*4), SI
 	VMOVDQU32.Z (SI), K1, Z2
-	VMINPS      Z2, Z1, Z3
-	VMINPS      Z1, Z2, Z1
-	VORPS       Z3, Z1, Z1
+	VMULPS      Z2, Z1, Z1
 	JMP         terms111
 
 finish112:
@@ -490,6 +487,135 @@ finish112:
 	VMOVDQU32 Z1, K1, (SI)
 
 done108:
+	VZEROUPPER
+	RET
+
+// func avx512MinF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
+TEXT ·avx512MinF32(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         srcs+8(FP), CX
+	MOVQ         terms+16(FP), DX
+	SHLQ         $0x05, DX
+	ADDQ         CX, DX
+	MOVQ         lo+24(FP), BX
+	MOVQ         hi+32(FP), SI
+	MOVL         $0x7fc00000, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Z0
+
+loop117:
+	LEAQ    64(BX), DI
+	CMPQ    DI, SI
+	JGT     done118
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z1
+	VMOVUPS 64(R9), Z2
+	VMOVUPS 128(R9), Z3
+	VMOVUPS 192(R9), Z4
+
+terms121:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish122
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z5
+	VMINPS  Z5, Z1, Z6
+	VMINPS  Z1, Z5, Z1
+	VORPS   Z6, Z1, Z1
+	VMOVUPS 64(R9), Z5
+	VMINPS  Z5, Z2, Z6
+	VMINPS  Z2, Z5, Z2
+	VORPS   Z6, Z2, Z2
+	VMOVUPS 128(R9), Z5
+	VMINPS  Z5, Z3, Z6
+	VMINPS  Z3, Z5, Z3
+	VORPS   Z6, Z3, Z3
+	VMOVUPS 192(R9), Z5
+	VMINPS  Z5, Z4, Z6
+	VMINPS  Z4, Z5, Z4
+	VORPS   Z6, Z4, Z4
+	JMP     terms121
+
+finish122:
+	VCMPPS  $0x03, Z1, Z1, K1
+	VMOVAPS Z0, K1, Z1
+	VCMPPS  $0x03, Z2, Z2, K1
+	VMOVAPS Z0, K1, Z2
+	VCMPPS  $0x03, Z3, Z3, K1
+	VMOVAPS Z0, K1, Z3
+	VCMPPS  $0x03, Z4, Z4, K1
+	VMOVAPS Z0, K1, Z4
+	LEAQ    (AX)(BX*4), R9
+	VMOVUPS Z1, (R9)
+	VMOVUPS Z2, 64(R9)
+	VMOVUPS Z3, 128(R9)
+	VMOVUPS Z4, 192(R9)
+	MOVQ    DI, BX
+	JMP     loop117
+
+done118:
+loop127:
+	LEAQ    16(BX), DI
+	CMPQ    DI, SI
+	JGT     done128
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z1
+
+terms131:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish132
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*4), R9
+	VMOVUPS (R9), Z2
+	VMINPS  Z2, Z1, Z3
+	VMINPS  Z1, Z2, Z1
+	VORPS   Z3, Z1, Z1
+	JMP     terms131
+
+finish132:
+	VCMPPS  $0x03, Z1, Z1, K1
+	VMOVAPS Z0, K1, Z1
+	LEAQ    (AX)(BX*4), R9
+	VMOVUPS Z1, (R9)
+	MOVQ    DI, BX
+	JMP     loop127
+
+done128:
+	SUBQ        BX, SI
+	JEQ         done137
+	MOVQ        $-1, DI
+	BZHIQ       SI, DI, DI
+	KMOVQ       DI, K1
+	MOVQ        (CX), SI
+	LEAQ        (SI)(BX*4), SI
+	VMOVDQU32.Z (SI), K1, Z1
+
+terms140:
+	ADDQ        $0x20, CX
+	CMPQ        CX, DX
+	JEQ         finish141
+	MOVQ        (CX), SI
+	LEAQ        (SI)(BX*4), SI
+	VMOVDQU32.Z (SI), K1, Z2
+	VMINPS      Z2, Z1, Z3
+	VMINPS      Z1, Z2, Z1
+	VORPS       Z3, Z1, Z1
+	JMP         terms140
+
+finish141:
+	VCMPPS    $0x03, Z1, Z1, K2
+	VMOVAPS   Z0, K2, Z1
+	LEAQ      (AX)(BX*4), SI
+	VMOVDQU32 Z1, K1, (SI)
+
+done137:
 	VZEROUPPER
 	RET
 
@@ -510,10 +636,10 @@ TEXT ·avx512MaxF32(SB), NOSPLIT, $0-56
 	VMOVD        DI, X1
 	VPBROADCASTD X1, Z1
 
-loop117:
+loop146:
 	LEAQ    64(BX), DI
 	CMPQ    DI, SI
-	JGT     done118
+	JGT     done147
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
@@ -526,10 +652,10 @@ loop117:
 	VMOVUPS 192(R9), Z5
 	VXORPS  Z1, Z5, Z5
 
-terms121:
+terms150:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish122
+	JEQ     finish151
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Z6
@@ -552,9 +678,9 @@ terms121:
 	VMINPS  Z6, Z5, Z7
 	VMINPS  Z5, Z6, Z5
 	VORPS   Z7, Z5, Z5
-	JMP     terms121
+	JMP     terms150
 
-finish122:
+finish151:
 	VXORPS  Z1, Z2, Z2
 	VCMPPS  $0x03, Z2, Z2, K1
 	VMOVAPS Z0, K1, Z2
@@ -573,23 +699,23 @@ finish122:
 	VMOVUPS Z4, 128(R9)
 	VMOVUPS Z5, 192(R9)
 	MOVQ    DI, BX
-	JMP     loop117
+	JMP     loop146
 
-done118:
-loop127:
+done147:
+loop156:
 	LEAQ    16(BX), DI
 	CMPQ    DI, SI
-	JGT     done128
+	JGT     done157
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Z2
 	VXORPS  Z1, Z2, Z2
 
-terms131:
+terms160:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish132
+	JEQ     finish161
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*4), R9
 	VMOVUPS (R9), Z3
@@ -597,20 +723,20 @@ terms131:
 	VMINPS  Z3, Z2, Z4
 	VMINPS  Z2, Z3, Z2
 	VORPS   Z4, Z2, Z2
-	JMP     terms131
+	JMP     terms160
 
-finish132:
+finish161:
 	VXORPS  Z1, Z2, Z2
 	VCMPPS  $0x03, Z2, Z2, K1
 	VMOVAPS Z0, K1, Z2
 	LEAQ    (AX)(BX*4), R9
 	VMOVUPS Z2, (R9)
 	MOVQ    DI, BX
-	JMP     loop127
+	JMP     loop156
 
-done128:
+done157:
 	SUBQ        BX, SI
-	JEQ         done137
+	JEQ         done166
 	MOVQ        $-1, DI
 	BZHIQ       SI, DI, DI
 	KMOVQ       DI, K1
@@ -619,10 +745,10 @@ done128:
 	VMOVDQU32.Z (SI), K1, Z2
 	VXORPS      Z1, Z2, Z2
 
-terms140:
+terms169:
 	ADDQ        $0x20, CX
 	CMPQ        CX, DX
-	JEQ         finish141
+	JEQ         finish170
 	MOVQ        (CX), SI
 	LEAQ        (SI)(BX*4), SI
 	VMOVDQU32.Z (SI), K1, Z3
@@ -630,15 +756,15 @@ terms140:
 	VMINPS      Z3, Z2, Z4
 	VMINPS      Z2, Z3, Z2
 	VORPS       Z4, Z2, Z2
-	JMP         terms140
+	JMP         terms169
 
-finish141:
+finish170:
 	VXORPS    Z1, Z2, Z2
 	VCMPPS    $0x03, Z2, Z2, K2
 	VMOVAPS   Z0, K2, Z2
 	LEAQ      (AX)(BX*4), SI
 	VMOVDQU32 Z2, K1, (SI)
 
-done137:
+done166:
 	VZEROUPPER
 	RET

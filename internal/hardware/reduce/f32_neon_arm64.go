@@ -8,7 +8,10 @@ package reduce
 func neonSumF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonAvgF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonDivideF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+
+//go:noescape
+func neonMultiplyF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
 func neonMinF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

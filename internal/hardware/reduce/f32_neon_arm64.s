@@ -150,8 +150,8 @@ finish33:
 done34:
 	RET
 
-// func neonAvgF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonAvgF32(SB), NOSPLIT, $0-56
+// func neonDivideF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonDivideF32(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD srcs+8(FP), R1
 	MOVD terms+16(FP), R2
@@ -305,8 +305,8 @@ finish73:
 done74:
 	RET
 
-// func neonMinF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMinF32(SB), NOSPLIT, $0-56
+// func neonMultiplyF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMultiplyF32(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD srcs+8(FP), R1
 	MOVD terms+16(FP), R2
@@ -315,6 +315,8 @@ TEXT ·neonMinF32(SB), NOSPLIT, $0-56
 	MOVD hi+32(FP), R4
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
+	MOVD scale+48(FP), R9
+	VDUP R9, V25.S4
 
 loop81:
 	ADD $16, R3, R5
@@ -335,22 +337,26 @@ terms82:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
 	FMOVQ 16(R7), F16
-	WORD $0x4eb0f421 // FMIN.4S V1, V1, V16
+	WORD $0x4e30d421 // FADD.4S V1, V1, V16
 	FMOVQ 32(R7), F16
-	WORD $0x4eb0f442 // FMIN.4S V2, V2, V16
+	WORD $0x4e30d442 // FADD.4S V2, V2, V16
 	FMOVQ 48(R7), F16
-	WORD $0x4eb0f463 // FMIN.4S V3, V3, V16
+	WORD $0x4e30d463 // FADD.4S V3, V3, V16
 	B terms82
 
 finish83:
+	WORD $0x6e39dc00 // FMUL.4S V0, V0, V25
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
+	WORD $0x6e39dc21 // FMUL.4S V1, V1, V25
 	WORD $0x4e21e431 // FCMEQ.4S V17, V1, V1
 	VBIF V17.B16, V24.B16, V1.B16
+	WORD $0x6e39dc42 // FMUL.4S V2, V2, V25
 	WORD $0x4e22e451 // FCMEQ.4S V17, V2, V2
 	VBIF V17.B16, V24.B16, V2.B16
+	WORD $0x6e39dc63 // FMUL.4S V3, V3, V25
 	WORD $0x4e23e471 // FCMEQ.4S V17, V3, V3
 	VBIF V17.B16, V24.B16, V3.B16
 	ADD R3<<2, R0, R7
@@ -379,10 +385,11 @@ terms92:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
 	B terms92
 
 finish93:
+	WORD $0x6e39dc00 // FMUL.4S V0, V0, V25
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
@@ -408,10 +415,11 @@ terms102:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVD 0(R7), F16
-	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
 	B terms102
 
 finish103:
+	WORD $0x6e39dc00 // FMUL.4S V0, V0, V25
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
@@ -437,10 +445,11 @@ terms112:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVS 0(R7), F16
-	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
+	WORD $0x4e30d400 // FADD.4S V0, V0, V16
 	B terms112
 
 finish113:
+	WORD $0x6e39dc00 // FMUL.4S V0, V0, V25
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
@@ -451,8 +460,8 @@ finish113:
 done114:
 	RET
 
-// func neonMaxF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMaxF32(SB), NOSPLIT, $0-56
+// func neonMinF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMinF32(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD srcs+8(FP), R1
 	MOVD terms+16(FP), R2
@@ -481,13 +490,13 @@ terms122:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
 	FMOVQ 16(R7), F16
-	WORD $0x4e30f421 // FMAX.4S V1, V1, V16
+	WORD $0x4eb0f421 // FMIN.4S V1, V1, V16
 	FMOVQ 32(R7), F16
-	WORD $0x4e30f442 // FMAX.4S V2, V2, V16
+	WORD $0x4eb0f442 // FMIN.4S V2, V2, V16
 	FMOVQ 48(R7), F16
-	WORD $0x4e30f463 // FMAX.4S V3, V3, V16
+	WORD $0x4eb0f463 // FMIN.4S V3, V3, V16
 	B terms122
 
 finish123:
@@ -525,7 +534,7 @@ terms132:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
 	B terms132
 
 finish133:
@@ -554,7 +563,7 @@ terms142:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVD 0(R7), F16
-	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
 	B terms142
 
 finish143:
@@ -583,7 +592,7 @@ terms152:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVS 0(R7), F16
-	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
+	WORD $0x4eb0f400 // FMIN.4S V0, V0, V16
 	B terms152
 
 finish153:
@@ -597,8 +606,8 @@ finish153:
 done154:
 	RET
 
-// func neonProdF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonProdF32(SB), NOSPLIT, $0-56
+// func neonMaxF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMaxF32(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD srcs+8(FP), R1
 	MOVD terms+16(FP), R2
@@ -627,13 +636,13 @@ terms162:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
+	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
 	FMOVQ 16(R7), F16
-	WORD $0x6e30dc21 // FMUL.4S V1, V1, V16
+	WORD $0x4e30f421 // FMAX.4S V1, V1, V16
 	FMOVQ 32(R7), F16
-	WORD $0x6e30dc42 // FMUL.4S V2, V2, V16
+	WORD $0x4e30f442 // FMAX.4S V2, V2, V16
 	FMOVQ 48(R7), F16
-	WORD $0x6e30dc63 // FMUL.4S V3, V3, V16
+	WORD $0x4e30f463 // FMAX.4S V3, V3, V16
 	B terms162
 
 finish163:
@@ -671,7 +680,7 @@ terms172:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
+	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
 	B terms172
 
 finish173:
@@ -700,7 +709,7 @@ terms182:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVD 0(R7), F16
-	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
+	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
 	B terms182
 
 finish183:
@@ -729,7 +738,7 @@ terms192:
 	MOVD (R6), R7
 	ADD R3<<2, R7, R7
 	FMOVS 0(R7), F16
-	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
+	WORD $0x4e30f400 // FMAX.4S V0, V0, V16
 	B terms192
 
 finish193:
@@ -741,4 +750,150 @@ finish193:
 	B loop191
 
 done194:
+	RET
+
+// func neonProdF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonProdF32(SB), NOSPLIT, $0-56
+	MOVD dst+0(FP), R0
+	MOVD srcs+8(FP), R1
+	MOVD terms+16(FP), R2
+	ADD R2<<5, R1, R2
+	MOVD lo+24(FP), R3
+	MOVD hi+32(FP), R4
+	MOVD $0x7fc00000, R9
+	VDUP R9, V24.S4
+
+loop201:
+	ADD $16, R3, R5
+	CMP R4, R5
+	BGT done204
+	MOVD R1, R6
+	MOVD (R6), R7
+	ADD R3<<2, R7, R7
+	FMOVQ 0(R7), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 32(R7), F2
+	FMOVQ 48(R7), F3
+
+terms202:
+	ADD $32, R6, R6
+	CMP R2, R6
+	BEQ finish203
+	MOVD (R6), R7
+	ADD R3<<2, R7, R7
+	FMOVQ 0(R7), F16
+	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
+	FMOVQ 16(R7), F16
+	WORD $0x6e30dc21 // FMUL.4S V1, V1, V16
+	FMOVQ 32(R7), F16
+	WORD $0x6e30dc42 // FMUL.4S V2, V2, V16
+	FMOVQ 48(R7), F16
+	WORD $0x6e30dc63 // FMUL.4S V3, V3, V16
+	B terms202
+
+finish203:
+	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
+	VBIF V17.B16, V24.B16, V0.B16
+	WORD $0x4e21e431 // FCMEQ.4S V17, V1, V1
+	VBIF V17.B16, V24.B16, V1.B16
+	WORD $0x4e22e451 // FCMEQ.4S V17, V2, V2
+	VBIF V17.B16, V24.B16, V2.B16
+	WORD $0x4e23e471 // FCMEQ.4S V17, V3, V3
+	VBIF V17.B16, V24.B16, V3.B16
+	ADD R3<<2, R0, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+	MOVD R5, R3
+	B loop201
+
+done204:
+
+loop211:
+	ADD $4, R3, R5
+	CMP R4, R5
+	BGT done214
+	MOVD R1, R6
+	MOVD (R6), R7
+	ADD R3<<2, R7, R7
+	FMOVQ 0(R7), F0
+
+terms212:
+	ADD $32, R6, R6
+	CMP R2, R6
+	BEQ finish213
+	MOVD (R6), R7
+	ADD R3<<2, R7, R7
+	FMOVQ 0(R7), F16
+	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
+	B terms212
+
+finish213:
+	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
+	VBIF V17.B16, V24.B16, V0.B16
+	ADD R3<<2, R0, R7
+	FMOVQ F0, 0(R7)
+	MOVD R5, R3
+	B loop211
+
+done214:
+
+loop221:
+	ADD $2, R3, R5
+	CMP R4, R5
+	BGT done224
+	MOVD R1, R6
+	MOVD (R6), R7
+	ADD R3<<2, R7, R7
+	FMOVD 0(R7), F0
+
+terms222:
+	ADD $32, R6, R6
+	CMP R2, R6
+	BEQ finish223
+	MOVD (R6), R7
+	ADD R3<<2, R7, R7
+	FMOVD 0(R7), F16
+	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
+	B terms222
+
+finish223:
+	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
+	VBIF V17.B16, V24.B16, V0.B16
+	ADD R3<<2, R0, R7
+	FMOVD F0, 0(R7)
+	MOVD R5, R3
+	B loop221
+
+done224:
+
+loop231:
+	ADD $1, R3, R5
+	CMP R4, R5
+	BGT done234
+	MOVD R1, R6
+	MOVD (R6), R7
+	ADD R3<<2, R7, R7
+	FMOVS 0(R7), F0
+
+terms232:
+	ADD $32, R6, R6
+	CMP R2, R6
+	BEQ finish233
+	MOVD (R6), R7
+	ADD R3<<2, R7, R7
+	FMOVS 0(R7), F16
+	WORD $0x6e30dc00 // FMUL.4S V0, V0, V16
+	B terms232
+
+finish233:
+	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
+	VBIF V17.B16, V24.B16, V0.B16
+	ADD R3<<2, R0, R7
+	FMOVS F0, 0(R7)
+	MOVD R5, R3
+	B loop231
+
+done234:
 	RET

@@ -8,7 +8,10 @@ package reduce
 func avx2SumF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2AvgF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2DivideF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+
+//go:noescape
+func avx2MultiplyF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
 func avx2ProdF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

@@ -151,9 +151,9 @@ done32:
 	VZEROUPPER
 	RET
 
-// func avx2AvgF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2AvgF64(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideF64(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -308,9 +308,9 @@ done72:
 	VZEROUPPER
 	RET
 
-// func avx2ProdF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MultiplyF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2ProdF64(SB), NOSPLIT, $0-56
+TEXT ·avx2MultiplyF64(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -321,6 +321,9 @@ TEXT ·avx2ProdF64(SB), NOSPLIT, $0-56
 	MOVQ         $0x7ff8000000000000, DI
 	VMOVQ        DI, X0
 	VPBROADCASTQ X0, Y0
+	MOVQ         scale+48(FP), DI
+	VMOVQ        DI, X1
+	VPBROADCASTQ X1, Y1
 
 loop81:
 	LEAQ    16(BX), DI
@@ -329,10 +332,10 @@ loop81:
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	VMOVUPS (R9), Y2
+	VMOVUPS 32(R9), Y3
+	VMOVUPS 64(R9), Y4
+	VMOVUPS 96(R9), Y5
 
 terms85:
 	ADDQ    $0x20, R8
@@ -340,30 +343,34 @@ terms85:
 	JEQ     finish86
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y5
-	VMULPD  Y5, Y1, Y1
-	VMOVUPS 32(R9), Y5
-	VMULPD  Y5, Y2, Y2
-	VMOVUPS 64(R9), Y5
-	VMULPD  Y5, Y3, Y3
-	VMOVUPS 96(R9), Y5
-	VMULPD  Y5, Y4, Y4
+	VMOVUPS (R9), Y6
+	VADDPD  Y6, Y2, Y2
+	VMOVUPS 32(R9), Y6
+	VADDPD  Y6, Y3, Y3
+	VMOVUPS 64(R9), Y6
+	VADDPD  Y6, Y4, Y4
+	VMOVUPS 96(R9), Y6
+	VADDPD  Y6, Y5, Y5
 	JMP     terms85
 
 finish86:
-	VCMPPD    $0x03, Y1, Y1, Y5
-	VBLENDVPD Y5, Y0, Y1, Y1
-	VCMPPD    $0x03, Y2, Y2, Y5
-	VBLENDVPD Y5, Y0, Y2, Y2
-	VCMPPD    $0x03, Y3, Y3, Y5
-	VBLENDVPD Y5, Y0, Y3, Y3
-	VCMPPD    $0x03, Y4, Y4, Y5
-	VBLENDVPD Y5, Y0, Y4, Y4
+	VMULPD    Y1, Y2, Y2
+	VCMPPD    $0x03, Y2, Y2, Y6
+	VBLENDVPD Y6, Y0, Y2, Y2
+	VMULPD    Y1, Y3, Y3
+	VCMPPD    $0x03, Y3, Y3, Y6
+	VBLENDVPD Y6, Y0, Y3, Y3
+	VMULPD    Y1, Y4, Y4
+	VCMPPD    $0x03, Y4, Y4, Y6
+	VBLENDVPD Y6, Y0, Y4, Y4
+	VMULPD    Y1, Y5, Y5
+	VCMPPD    $0x03, Y5, Y5, Y6
+	VBLENDVPD Y6, Y0, Y5, Y5
 	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y1, (R9)
-	VMOVUPS   Y2, 32(R9)
-	VMOVUPS   Y3, 64(R9)
-	VMOVUPS   Y4, 96(R9)
+	VMOVUPS   Y2, (R9)
+	VMOVUPS   Y3, 32(R9)
+	VMOVUPS   Y4, 64(R9)
+	VMOVUPS   Y5, 96(R9)
 	MOVQ      DI, BX
 	JMP       loop81
 
@@ -375,7 +382,7 @@ loop91:
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y1
+	VMOVUPS (R9), Y2
 
 terms95:
 	ADDQ    $0x20, R8
@@ -383,15 +390,16 @@ terms95:
 	JEQ     finish96
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y2
-	VMULPD  Y2, Y1, Y1
+	VMOVUPS (R9), Y3
+	VADDPD  Y3, Y2, Y2
 	JMP     terms95
 
 finish96:
-	VCMPPD    $0x03, Y1, Y1, Y2
-	VBLENDVPD Y2, Y0, Y1, Y1
+	VMULPD    Y1, Y2, Y2
+	VCMPPD    $0x03, Y2, Y2, Y3
+	VBLENDVPD Y3, Y0, Y2, Y2
 	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y1, (R9)
+	VMOVUPS   Y2, (R9)
 	MOVQ      DI, BX
 	JMP       loop91
 
@@ -403,7 +411,7 @@ loop101:
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X1
+	VMOVUPS (R9), X2
 
 terms105:
 	ADDQ    $0x20, R8
@@ -411,15 +419,16 @@ terms105:
 	JEQ     finish106
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X2
-	VMULPD  X2, X1, X1
+	VMOVUPS (R9), X3
+	VADDPD  X3, X2, X2
 	JMP     terms105
 
 finish106:
-	VCMPPD    $0x03, X1, X1, X2
-	VBLENDVPD X2, X0, X1, X1
+	VMULPD    X1, X2, X2
+	VCMPPD    $0x03, X2, X2, X3
+	VBLENDVPD X3, X0, X2, X2
 	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   X1, (R9)
+	VMOVUPS   X2, (R9)
 	MOVQ      DI, BX
 	JMP       loop101
 
@@ -431,7 +440,7 @@ loop111:
 	MOVQ  CX, R8
 	MOVQ  (R8), R9
 	LEAQ  (R9)(BX*8), R9
-	VMOVQ (R9), X1
+	VMOVQ (R9), X2
 
 terms115:
 	ADDQ   $0x20, R8
@@ -439,15 +448,16 @@ terms115:
 	JEQ    finish116
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*8), R9
-	VMOVQ  (R9), X2
-	VMULPD X2, X1, X1
+	VMOVQ  (R9), X3
+	VADDPD X3, X2, X2
 	JMP    terms115
 
 finish116:
-	VCMPPD    $0x03, X1, X1, X2
-	VBLENDVPD X2, X0, X1, X1
+	VMULPD    X1, X2, X2
+	VCMPPD    $0x03, X2, X2, X3
+	VBLENDVPD X3, X0, X2, X2
 	LEAQ      (AX)(BX*8), R9
-	VMOVQ     X1, (R9)
+	VMOVQ     X2, (R9)
 	MOVQ      DI, BX
 	JMP       loop111
 
@@ -455,9 +465,9 @@ done112:
 	VZEROUPPER
 	RET
 
-// func avx2MinF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2ProdF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MinF64(SB), NOSPLIT, $0-56
+TEXT ·avx2ProdF64(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX
@@ -488,21 +498,13 @@ terms125:
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
 	VMOVUPS (R9), Y5
-	VMINPD  Y5, Y1, Y6
-	VMINPD  Y1, Y5, Y1
-	VORPD   Y6, Y1, Y1
+	VMULPD  Y5, Y1, Y1
 	VMOVUPS 32(R9), Y5
-	VMINPD  Y5, Y2, Y6
-	VMINPD  Y2, Y5, Y2
-	VORPD   Y6, Y2, Y2
+	VMULPD  Y5, Y2, Y2
 	VMOVUPS 64(R9), Y5
-	VMINPD  Y5, Y3, Y6
-	VMINPD  Y3, Y5, Y3
-	VORPD   Y6, Y3, Y3
+	VMULPD  Y5, Y3, Y3
 	VMOVUPS 96(R9), Y5
-	VMINPD  Y5, Y4, Y6
-	VMINPD  Y4, Y5, Y4
-	VORPD   Y6, Y4, Y4
+	VMULPD  Y5, Y4, Y4
 	JMP     terms125
 
 finish126:
@@ -539,9 +541,7 @@ terms135:
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
 	VMOVUPS (R9), Y2
-	VMINPD  Y2, Y1, Y3
-	VMINPD  Y1, Y2, Y1
-	VORPD   Y3, Y1, Y1
+	VMULPD  Y2, Y1, Y1
 	JMP     terms135
 
 finish136:
@@ -569,9 +569,7 @@ terms145:
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
 	VMOVUPS (R9), X2
-	VMINPD  X2, X1, X3
-	VMINPD  X1, X2, X1
-	VORPD   X3, X1, X1
+	VMULPD  X2, X1, X1
 	JMP     terms145
 
 finish146:
@@ -599,9 +597,7 @@ terms155:
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*8), R9
 	VMOVQ  (R9), X2
-	VMINPD X2, X1, X3
-	VMINPD X1, X2, X1
-	VORPD  X3, X1, X1
+	VMULPD X2, X1, X1
 	JMP    terms155
 
 finish156:
@@ -613,6 +609,167 @@ finish156:
 	JMP       loop151
 
 done152:
+	VZEROUPPER
+	RET
+
+// func avx2MinF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// Requires: AVX, AVX2
+TEXT ·avx2MinF64(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         srcs+8(FP), CX
+	MOVQ         terms+16(FP), DX
+	SHLQ         $0x05, DX
+	ADDQ         CX, DX
+	MOVQ         lo+24(FP), BX
+	MOVQ         hi+32(FP), SI
+	MOVQ         $0x7ff8000000000000, DI
+	VMOVQ        DI, X0
+	VPBROADCASTQ X0, Y0
+
+loop161:
+	LEAQ    16(BX), DI
+	CMPQ    DI, SI
+	JGT     done162
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*8), R9
+	VMOVUPS (R9), Y1
+	VMOVUPS 32(R9), Y2
+	VMOVUPS 64(R9), Y3
+	VMOVUPS 96(R9), Y4
+
+terms165:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish166
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*8), R9
+	VMOVUPS (R9), Y5
+	VMINPD  Y5, Y1, Y6
+	VMINPD  Y1, Y5, Y1
+	VORPD   Y6, Y1, Y1
+	VMOVUPS 32(R9), Y5
+	VMINPD  Y5, Y2, Y6
+	VMINPD  Y2, Y5, Y2
+	VORPD   Y6, Y2, Y2
+	VMOVUPS 64(R9), Y5
+	VMINPD  Y5, Y3, Y6
+	VMINPD  Y3, Y5, Y3
+	VORPD   Y6, Y3, Y3
+	VMOVUPS 96(R9), Y5
+	VMINPD  Y5, Y4, Y6
+	VMINPD  Y4, Y5, Y4
+	VORPD   Y6, Y4, Y4
+	JMP     terms165
+
+finish166:
+	VCMPPD    $0x03, Y1, Y1, Y5
+	VBLENDVPD Y5, Y0, Y1, Y1
+	VCMPPD    $0x03, Y2, Y2, Y5
+	VBLENDVPD Y5, Y0, Y2, Y2
+	VCMPPD    $0x03, Y3, Y3, Y5
+	VBLENDVPD Y5, Y0, Y3, Y3
+	VCMPPD    $0x03, Y4, Y4, Y5
+	VBLENDVPD Y5, Y0, Y4, Y4
+	LEAQ      (AX)(BX*8), R9
+	VMOVUPS   Y1, (R9)
+	VMOVUPS   Y2, 32(R9)
+	VMOVUPS   Y3, 64(R9)
+	VMOVUPS   Y4, 96(R9)
+	MOVQ      DI, BX
+	JMP       loop161
+
+done162:
+loop171:
+	LEAQ    4(BX), DI
+	CMPQ    DI, SI
+	JGT     done172
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*8), R9
+	VMOVUPS (R9), Y1
+
+terms175:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish176
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*8), R9
+	VMOVUPS (R9), Y2
+	VMINPD  Y2, Y1, Y3
+	VMINPD  Y1, Y2, Y1
+	VORPD   Y3, Y1, Y1
+	JMP     terms175
+
+finish176:
+	VCMPPD    $0x03, Y1, Y1, Y2
+	VBLENDVPD Y2, Y0, Y1, Y1
+	LEAQ      (AX)(BX*8), R9
+	VMOVUPS   Y1, (R9)
+	MOVQ      DI, BX
+	JMP       loop171
+
+done172:
+loop181:
+	LEAQ    2(BX), DI
+	CMPQ    DI, SI
+	JGT     done182
+	MOVQ    CX, R8
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*8), R9
+	VMOVUPS (R9), X1
+
+terms185:
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JEQ     finish186
+	MOVQ    (R8), R9
+	LEAQ    (R9)(BX*8), R9
+	VMOVUPS (R9), X2
+	VMINPD  X2, X1, X3
+	VMINPD  X1, X2, X1
+	VORPD   X3, X1, X1
+	JMP     terms185
+
+finish186:
+	VCMPPD    $0x03, X1, X1, X2
+	VBLENDVPD X2, X0, X1, X1
+	LEAQ      (AX)(BX*8), R9
+	VMOVUPS   X1, (R9)
+	MOVQ      DI, BX
+	JMP       loop181
+
+done182:
+loop191:
+	LEAQ  1(BX), DI
+	CMPQ  DI, SI
+	JGT   done192
+	MOVQ  CX, R8
+	MOVQ  (R8), R9
+	LEAQ  (R9)(BX*8), R9
+	VMOVQ (R9), X1
+
+terms195:
+	ADDQ   $0x20, R8
+	CMPQ   R8, DX
+	JEQ    finish196
+	MOVQ   (R8), R9
+	LEAQ   (R9)(BX*8), R9
+	VMOVQ  (R9), X2
+	VMINPD X2, X1, X3
+	VMINPD X1, X2, X1
+	VORPD  X3, X1, X1
+	JMP    terms195
+
+finish196:
+	VCMPPD    $0x03, X1, X1, X2
+	VBLENDVPD X2, X0, X1, X1
+	LEAQ      (AX)(BX*8), R9
+	VMOVQ     X1, (R9)
+	MOVQ      DI, BX
+	JMP       loop191
+
+done192:
 	VZEROUPPER
 	RET
 
@@ -633,10 +790,10 @@ TEXT ·avx2MaxF64(SB), NOSPLIT, $0-56
 	VMOVQ        DI, X1
 	VPBROADCASTQ X1, Y1
 
-loop161:
+loop201:
 	LEAQ    16(BX), DI
 	CMPQ    DI, SI
-	JGT     done162
+	JGT     done202
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
@@ -649,10 +806,10 @@ loop161:
 	VMOVUPS 96(R9), Y5
 	VXORPD  Y1, Y5, Y5
 
-terms165:
+terms205:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish166
+	JEQ     finish206
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
 	VMOVUPS (R9), Y6
@@ -675,9 +832,9 @@ terms165:
 	VMINPD  Y6, Y5, Y7
 	VMINPD  Y5, Y6, Y5
 	VORPD   Y7, Y5, Y5
-	JMP     terms165
+	JMP     terms205
 
-finish166:
+finish206:
 	VXORPD    Y1, Y2, Y2
 	VCMPPD    $0x03, Y2, Y2, Y6
 	VBLENDVPD Y6, Y0, Y2, Y2
@@ -696,23 +853,23 @@ finish166:
 	VMOVUPS   Y4, 64(R9)
 	VMOVUPS   Y5, 96(R9)
 	MOVQ      DI, BX
-	JMP       loop161
+	JMP       loop201
 
-done162:
-loop171:
+done202:
+loop211:
 	LEAQ    4(BX), DI
 	CMPQ    DI, SI
-	JGT     done172
+	JGT     done212
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
 	VMOVUPS (R9), Y2
 	VXORPD  Y1, Y2, Y2
 
-terms175:
+terms215:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish176
+	JEQ     finish216
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
 	VMOVUPS (R9), Y3
@@ -720,32 +877,32 @@ terms175:
 	VMINPD  Y3, Y2, Y4
 	VMINPD  Y2, Y3, Y2
 	VORPD   Y4, Y2, Y2
-	JMP     terms175
+	JMP     terms215
 
-finish176:
+finish216:
 	VXORPD    Y1, Y2, Y2
 	VCMPPD    $0x03, Y2, Y2, Y3
 	VBLENDVPD Y3, Y0, Y2, Y2
 	LEAQ      (AX)(BX*8), R9
 	VMOVUPS   Y2, (R9)
 	MOVQ      DI, BX
-	JMP       loop171
+	JMP       loop211
 
-done172:
-loop181:
+done212:
+loop221:
 	LEAQ    2(BX), DI
 	CMPQ    DI, SI
-	JGT     done182
+	JGT     done222
 	MOVQ    CX, R8
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
 	VMOVUPS (R9), X2
 	VXORPD  X1, X2, X2
 
-terms185:
+terms225:
 	ADDQ    $0x20, R8
 	CMPQ    R8, DX
-	JEQ     finish186
+	JEQ     finish226
 	MOVQ    (R8), R9
 	LEAQ    (R9)(BX*8), R9
 	VMOVUPS (R9), X3
@@ -753,32 +910,32 @@ terms185:
 	VMINPD  X3, X2, X4
 	VMINPD  X2, X3, X2
 	VORPD   X4, X2, X2
-	JMP     terms185
+	JMP     terms225
 
-finish186:
+finish226:
 	VXORPD    X1, X2, X2
 	VCMPPD    $0x03, X2, X2, X3
 	VBLENDVPD X3, X0, X2, X2
 	LEAQ      (AX)(BX*8), R9
 	VMOVUPS   X2, (R9)
 	MOVQ      DI, BX
-	JMP       loop181
+	JMP       loop221
 
-done182:
-loop191:
+done222:
+loop231:
 	LEAQ   1(BX), DI
 	CMPQ   DI, SI
-	JGT    done192
+	JGT    done232
 	MOVQ   CX, R8
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*8), R9
 	VMOVQ  (R9), X2
 	VXORPD X1, X2, X2
 
-terms195:
+terms235:
 	ADDQ   $0x20, R8
 	CMPQ   R8, DX
-	JEQ    finish196
+	JEQ    finish236
 	MOVQ   (R8), R9
 	LEAQ   (R9)(BX*8), R9
 	VMOVQ  (R9), X3
@@ -786,17 +943,17 @@ terms195:
 	VMINPD X3, X2, X4
 	VMINPD X2, X3, X2
 	VORPD  X4, X2, X2
-	JMP    terms195
+	JMP    terms235
 
-finish196:
+finish236:
 	VXORPD    X1, X2, X2
 	VCMPPD    $0x03, X2, X2, X3
 	VBLENDVPD X3, X0, X2, X2
 	LEAQ      (AX)(BX*8), R9
 	VMOVQ     X2, (R9)
 	MOVQ      DI, BX
-	JMP       loop191
+	JMP       loop231
 
-done192:
+done232:
 	VZEROUPPER
 	RET

@@ -8,7 +8,10 @@ package reduce
 func avx512SumF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512AvgF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512DivideF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+
+//go:noescape
+func avx512MultiplyF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
 func avx512ProdF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

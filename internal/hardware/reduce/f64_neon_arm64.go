@@ -8,7 +8,10 @@ package reduce
 func neonSumF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonAvgF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonDivideF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+
+//go:noescape
+func neonMultiplyF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
 func neonMinF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

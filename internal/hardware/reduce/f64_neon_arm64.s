@@ -121,8 +121,8 @@ finish23:
 done24:
 	RET
 
-// func neonAvgF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonAvgF64(SB), NOSPLIT, $0-56
+// func neonDivideF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonDivideF64(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD srcs+8(FP), R1
 	MOVD terms+16(FP), R2
@@ -246,8 +246,8 @@ finish53:
 done54:
 	RET
 
-// func neonMinF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMinF64(SB), NOSPLIT, $0-56
+// func neonMultiplyF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMultiplyF64(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD srcs+8(FP), R1
 	MOVD terms+16(FP), R2
@@ -256,6 +256,8 @@ TEXT ·neonMinF64(SB), NOSPLIT, $0-56
 	MOVD hi+32(FP), R4
 	MOVD $0x7ff8000000000000, R9
 	VDUP R9, V24.D2
+	MOVD scale+48(FP), R9
+	VDUP R9, V25.D2
 
 loop61:
 	ADD $8, R3, R5
@@ -276,22 +278,26 @@ terms62:
 	MOVD (R6), R7
 	ADD R3<<3, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x4ef0f400 // FMIN.2D V0, V0, V16
+	WORD $0x4e70d400 // FADD.2D V0, V0, V16
 	FMOVQ 16(R7), F16
-	WORD $0x4ef0f421 // FMIN.2D V1, V1, V16
+	WORD $0x4e70d421 // FADD.2D V1, V1, V16
 	FMOVQ 32(R7), F16
-	WORD $0x4ef0f442 // FMIN.2D V2, V2, V16
+	WORD $0x4e70d442 // FADD.2D V2, V2, V16
 	FMOVQ 48(R7), F16
-	WORD $0x4ef0f463 // FMIN.2D V3, V3, V16
+	WORD $0x4e70d463 // FADD.2D V3, V3, V16
 	B terms62
 
 finish63:
+	WORD $0x6e79dc00 // FMUL.2D V0, V0, V25
 	WORD $0x4e60e411 // FCMEQ.2D V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
+	WORD $0x6e79dc21 // FMUL.2D V1, V1, V25
 	WORD $0x4e61e431 // FCMEQ.2D V17, V1, V1
 	VBIF V17.B16, V24.B16, V1.B16
+	WORD $0x6e79dc42 // FMUL.2D V2, V2, V25
 	WORD $0x4e62e451 // FCMEQ.2D V17, V2, V2
 	VBIF V17.B16, V24.B16, V2.B16
+	WORD $0x6e79dc63 // FMUL.2D V3, V3, V25
 	WORD $0x4e63e471 // FCMEQ.2D V17, V3, V3
 	VBIF V17.B16, V24.B16, V3.B16
 	ADD R3<<3, R0, R7
@@ -320,10 +326,11 @@ terms72:
 	MOVD (R6), R7
 	ADD R3<<3, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x4ef0f400 // FMIN.2D V0, V0, V16
+	WORD $0x4e70d400 // FADD.2D V0, V0, V16
 	B terms72
 
 finish73:
+	WORD $0x6e79dc00 // FMUL.2D V0, V0, V25
 	WORD $0x4e60e411 // FCMEQ.2D V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
@@ -349,10 +356,11 @@ terms82:
 	MOVD (R6), R7
 	ADD R3<<3, R7, R7
 	FMOVD 0(R7), F16
-	WORD $0x4ef0f400 // FMIN.2D V0, V0, V16
+	WORD $0x4e70d400 // FADD.2D V0, V0, V16
 	B terms82
 
 finish83:
+	WORD $0x6e79dc00 // FMUL.2D V0, V0, V25
 	WORD $0x4e60e411 // FCMEQ.2D V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
@@ -363,8 +371,8 @@ finish83:
 done84:
 	RET
 
-// func neonMaxF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMaxF64(SB), NOSPLIT, $0-56
+// func neonMinF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMinF64(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD srcs+8(FP), R1
 	MOVD terms+16(FP), R2
@@ -393,13 +401,13 @@ terms92:
 	MOVD (R6), R7
 	ADD R3<<3, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x4e70f400 // FMAX.2D V0, V0, V16
+	WORD $0x4ef0f400 // FMIN.2D V0, V0, V16
 	FMOVQ 16(R7), F16
-	WORD $0x4e70f421 // FMAX.2D V1, V1, V16
+	WORD $0x4ef0f421 // FMIN.2D V1, V1, V16
 	FMOVQ 32(R7), F16
-	WORD $0x4e70f442 // FMAX.2D V2, V2, V16
+	WORD $0x4ef0f442 // FMIN.2D V2, V2, V16
 	FMOVQ 48(R7), F16
-	WORD $0x4e70f463 // FMAX.2D V3, V3, V16
+	WORD $0x4ef0f463 // FMIN.2D V3, V3, V16
 	B terms92
 
 finish93:
@@ -437,7 +445,7 @@ terms102:
 	MOVD (R6), R7
 	ADD R3<<3, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x4e70f400 // FMAX.2D V0, V0, V16
+	WORD $0x4ef0f400 // FMIN.2D V0, V0, V16
 	B terms102
 
 finish103:
@@ -466,7 +474,7 @@ terms112:
 	MOVD (R6), R7
 	ADD R3<<3, R7, R7
 	FMOVD 0(R7), F16
-	WORD $0x4e70f400 // FMAX.2D V0, V0, V16
+	WORD $0x4ef0f400 // FMIN.2D V0, V0, V16
 	B terms112
 
 finish113:
@@ -480,8 +488,8 @@ finish113:
 done114:
 	RET
 
-// func neonProdF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonProdF64(SB), NOSPLIT, $0-56
+// func neonMaxF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMaxF64(SB), NOSPLIT, $0-56
 	MOVD dst+0(FP), R0
 	MOVD srcs+8(FP), R1
 	MOVD terms+16(FP), R2
@@ -510,13 +518,13 @@ terms122:
 	MOVD (R6), R7
 	ADD R3<<3, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x6e70dc00 // FMUL.2D V0, V0, V16
+	WORD $0x4e70f400 // FMAX.2D V0, V0, V16
 	FMOVQ 16(R7), F16
-	WORD $0x6e70dc21 // FMUL.2D V1, V1, V16
+	WORD $0x4e70f421 // FMAX.2D V1, V1, V16
 	FMOVQ 32(R7), F16
-	WORD $0x6e70dc42 // FMUL.2D V2, V2, V16
+	WORD $0x4e70f442 // FMAX.2D V2, V2, V16
 	FMOVQ 48(R7), F16
-	WORD $0x6e70dc63 // FMUL.2D V3, V3, V16
+	WORD $0x4e70f463 // FMAX.2D V3, V3, V16
 	B terms122
 
 finish123:
@@ -554,7 +562,7 @@ terms132:
 	MOVD (R6), R7
 	ADD R3<<3, R7, R7
 	FMOVQ 0(R7), F16
-	WORD $0x6e70dc00 // FMUL.2D V0, V0, V16
+	WORD $0x4e70f400 // FMAX.2D V0, V0, V16
 	B terms132
 
 finish133:
@@ -583,7 +591,7 @@ terms142:
 	MOVD (R6), R7
 	ADD R3<<3, R7, R7
 	FMOVD 0(R7), F16
-	WORD $0x6e70dc00 // FMUL.2D V0, V0, V16
+	WORD $0x4e70f400 // FMAX.2D V0, V0, V16
 	B terms142
 
 finish143:
@@ -595,4 +603,121 @@ finish143:
 	B loop141
 
 done144:
+	RET
+
+// func neonProdF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonProdF64(SB), NOSPLIT, $0-56
+	MOVD dst+0(FP), R0
+	MOVD srcs+8(FP), R1
+	MOVD terms+16(FP), R2
+	ADD R2<<5, R1, R2
+	MOVD lo+24(FP), R3
+	MOVD hi+32(FP), R4
+	MOVD $0x7ff8000000000000, R9
+	VDUP R9, V24.D2
+
+loop151:
+	ADD $8, R3, R5
+	CMP R4, R5
+	BGT done154
+	MOVD R1, R6
+	MOVD (R6), R7
+	ADD R3<<3, R7, R7
+	FMOVQ 0(R7), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 32(R7), F2
+	FMOVQ 48(R7), F3
+
+terms152:
+	ADD $32, R6, R6
+	CMP R2, R6
+	BEQ finish153
+	MOVD (R6), R7
+	ADD R3<<3, R7, R7
+	FMOVQ 0(R7), F16
+	WORD $0x6e70dc00 // FMUL.2D V0, V0, V16
+	FMOVQ 16(R7), F16
+	WORD $0x6e70dc21 // FMUL.2D V1, V1, V16
+	FMOVQ 32(R7), F16
+	WORD $0x6e70dc42 // FMUL.2D V2, V2, V16
+	FMOVQ 48(R7), F16
+	WORD $0x6e70dc63 // FMUL.2D V3, V3, V16
+	B terms152
+
+finish153:
+	WORD $0x4e60e411 // FCMEQ.2D V17, V0, V0
+	VBIF V17.B16, V24.B16, V0.B16
+	WORD $0x4e61e431 // FCMEQ.2D V17, V1, V1
+	VBIF V17.B16, V24.B16, V1.B16
+	WORD $0x4e62e451 // FCMEQ.2D V17, V2, V2
+	VBIF V17.B16, V24.B16, V2.B16
+	WORD $0x4e63e471 // FCMEQ.2D V17, V3, V3
+	VBIF V17.B16, V24.B16, V3.B16
+	ADD R3<<3, R0, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+	MOVD R5, R3
+	B loop151
+
+done154:
+
+loop161:
+	ADD $2, R3, R5
+	CMP R4, R5
+	BGT done164
+	MOVD R1, R6
+	MOVD (R6), R7
+	ADD R3<<3, R7, R7
+	FMOVQ 0(R7), F0
+
+terms162:
+	ADD $32, R6, R6
+	CMP R2, R6
+	BEQ finish163
+	MOVD (R6), R7
+	ADD R3<<3, R7, R7
+	FMOVQ 0(R7), F16
+	WORD $0x6e70dc00 // FMUL.2D V0, V0, V16
+	B terms162
+
+finish163:
+	WORD $0x4e60e411 // FCMEQ.2D V17, V0, V0
+	VBIF V17.B16, V24.B16, V0.B16
+	ADD R3<<3, R0, R7
+	FMOVQ F0, 0(R7)
+	MOVD R5, R3
+	B loop161
+
+done164:
+
+loop171:
+	ADD $1, R3, R5
+	CMP R4, R5
+	BGT done174
+	MOVD R1, R6
+	MOVD (R6), R7
+	ADD R3<<3, R7, R7
+	FMOVD 0(R7), F0
+
+terms172:
+	ADD $32, R6, R6
+	CMP R2, R6
+	BEQ finish173
+	MOVD (R6), R7
+	ADD R3<<3, R7, R7
+	FMOVD 0(R7), F16
+	WORD $0x6e70dc00 // FMUL.2D V0, V0, V16
+	B terms172
+
+finish173:
+	WORD $0x4e60e411 // FCMEQ.2D V17, V0, V0
+	VBIF V17.B16, V24.B16, V0.B16
+	ADD R3<<3, R0, R7
+	FMOVD F0, 0(R7)
+	MOVD R5, R3
+	B loop171
+
+done174:
 	RET

@@ -8,7 +8,7 @@ package reduce
 func avx2SumI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2AvgI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2DivideI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
 func avx2ProdI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

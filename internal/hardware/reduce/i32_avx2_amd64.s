@@ -160,9 +160,9 @@ done42:
 	VZEROUPPER
 	RET
 
-// func avx2AvgI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2AvgI32(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideI32(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX

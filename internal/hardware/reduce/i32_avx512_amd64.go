@@ -8,7 +8,7 @@ package reduce
 func avx512SumI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512AvgI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512DivideI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
 func avx512ProdI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

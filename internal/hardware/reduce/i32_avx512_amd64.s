@@ -106,9 +106,9 @@ done21:
 	VZEROUPPER
 	RET
 
-// func avx512AvgI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512DivideI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512AvgI32(SB), NOSPLIT, $0-56
+TEXT ·avx512DivideI32(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX

@@ -8,7 +8,7 @@ package reduce
 func avx2SumI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2AvgI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2DivideI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
 func avx2MinI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

@@ -8,7 +8,7 @@ package reduce
 func avx512SumI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512AvgI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512DivideI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
 func avx512MinI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

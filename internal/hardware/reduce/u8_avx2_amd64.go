@@ -8,7 +8,7 @@ package reduce
 func avx2SumU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2AvgU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2DivideU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
 func avx2MinU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

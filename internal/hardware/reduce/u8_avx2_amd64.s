@@ -216,9 +216,9 @@ done62:
 	VZEROUPPER
 	RET
 
-// func avx2AvgU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2AvgU8(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideU8(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX

@@ -8,7 +8,7 @@ package reduce
 func avx512SumU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512AvgU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512DivideU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
 func avx512MinU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

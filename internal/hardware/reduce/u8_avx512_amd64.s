@@ -106,9 +106,9 @@ done21:
 	VZEROUPPER
 	RET
 
-// func avx512AvgU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512DivideU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·avx512AvgU8(SB), NOSPLIT, $0-56
+TEXT ·avx512DivideU8(SB), NOSPLIT, $0-56
 	MOVQ         dst+0(FP), AX
 	MOVQ         srcs+8(FP), CX
 	MOVQ         terms+16(FP), DX

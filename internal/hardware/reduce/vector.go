@@ -15,8 +15,14 @@ import (
 // scales. It keeps within the elements, and needs no alignment.
 type routine func(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
-// routines is what one instruction set has, nil where it has nothing.
-type routines [dtype.I64 + 1][dtype.Prod + 1]routine
+// routines is what one instruction set has, nil where it has nothing: for each
+// operator but Avg, and for the sum with something done to it.
+type routines [dtype.I64 + 1][multiplied + 1]routine
+
+const (
+	divided    = dtype.Avg      // sum, divided
+	multiplied = dtype.Prod + 1 // sum, times a reciprocal that is exact; for floats
+)
 
 // turn is the number of bytes of narrow elements that a routine is called for at
 // a time. A goroutine cannot be interrupted in assembly, and the collector must
@@ -26,25 +32,32 @@ const turn = 32 << 10
 // vector calls routines for op over t.
 type vector struct {
 	op           dtype.Op
-	narrow, wide int     // sizes of elements
-	whole        routine // for a divisor of 1
-	scaled       routine // for others; nil for I64, which is divided here
-	scale        func(div int) uint64
+	narrow, wide int                  // sizes of elements
+	whole        routine              // for a divisor of 1
+	divide       routine              // for others; nil for I64, which is divided here
+	multiply     routine              // for powers of two, which is faster; nil for integers
+	divisor      func(div int) uint64 // scale for divide
+	reciprocal   func(div int) uint64 // scale for multiply
 }
 
-// scales says how the routines that divide want to know the divisor.
-var scales = [...]func(div int) uint64{
-	dtype.F32:  func(div int) uint64 { return uint64(math.Float32bits(float32(div))) },
-	dtype.F64:  func(div int) uint64 { return math.Float64bits(float64(div)) },
-	dtype.F16:  func(div int) uint64 { return uint64(math.Float32bits(float32(div))) },
-	dtype.BF16: func(div int) uint64 { return uint64(math.Float32bits(float32(div))) },
-	dtype.I8:   byteScale,
-	dtype.U8:   byteScale,
+// scales says how routines want to know the divisor.
+var scales = [...]struct{ divisor, reciprocal func(div int) uint64 }{
+	dtype.F32:  {divisorF32, reciprocalF32},
+	dtype.F64:  {divisorF64, reciprocalF64},
+	dtype.F16:  {divisorF32, reciprocalF32},
+	dtype.BF16: {divisorF32, reciprocalF32},
+	dtype.I8:   {divisor: byteScale},
+	dtype.U8:   {divisor: byteScale},
 	// The reciprocal is never too small, so that whole quotients stay whole, and
 	// too large by so little that no other one of an i32 gets there.
-	dtype.I32: func(div int) uint64 { return math.Float64bits(math.Nextafter(1/float64(div), 1)) },
-	dtype.I64: nil,
+	dtype.I32: {divisor: func(div int) uint64 { return math.Float64bits(math.Nextafter(1/float64(div), 1)) }},
+	dtype.I64: {},
 }
+
+func divisorF32(div int) uint64    { return uint64(math.Float32bits(float32(div))) }
+func reciprocalF32(div int) uint64 { return uint64(math.Float32bits(1 / float32(div))) }
+func divisorF64(div int) uint64    { return math.Float64bits(float64(div)) }
+func reciprocalF64(div int) uint64 { return math.Float64bits(1 / float64(div)) }
 
 // byteScale is 2^16/div, rounded up, twice: the upper half of its product with x
 // is x/div for every x below 2^16/div. With any larger div nothing is left of a
@@ -63,8 +76,9 @@ func (r *routines) kernel(t dtype.Type, op dtype.Op) Kernel {
 	}
 	v := vector{op: op, narrow: t.Size(), wide: dtype.Accumulator(t, op).Size(), whole: r[t][op]}
 	if op == dtype.Avg {
-		v.whole, v.scaled, v.scale = r[t][dtype.Sum], r[t][op], scales[t]
-		if v.scaled == nil && t != dtype.I64 {
+		v.whole, v.divide, v.multiply = r[t][dtype.Sum], r[t][divided], r[t][multiplied]
+		v.divisor, v.reciprocal = scales[t].divisor, scales[t].reciprocal
+		if v.divide == nil && t != dtype.I64 {
 			return nil
 		}
 	}
@@ -78,14 +92,18 @@ func (v *vector) reduce(dst []byte, wide bool, srcs []Source, ranks int) {
 	n := elements(dst, wide, srcs, v.narrow, v.wide)
 	run, scale := v.whole, uint64(0)
 	div := divisor(v.op, wide, ranks)
-	if div != 1 && v.scaled != nil {
-		run, scale = v.scaled, v.scale(div)
+	switch {
+	case div == 1:
+	case v.multiply != nil && div&(div-1) == 0:
+		run, scale = v.multiply, v.reciprocal(div)
+	case v.divide != nil:
+		run, scale = v.divide, v.divisor(div)
 	}
 	step := turn >> bits.TrailingZeros(uint(v.narrow))
 	for lo := 0; lo < n; lo += step {
 		hi := min(lo+step, n)
 		run(&dst[0], &srcs[0], len(srcs), lo, hi, wide, scale)
-		if div != 1 && v.scaled == nil {
+		if div != 1 && v.divide == nil {
 			divideI64(dst[8*lo:8*hi], div)
 		}
 	}

@@ -61,16 +61,21 @@ func (a *assembler) arithmetic(typ string, elem int, f float, widen func(span, o
 	sum, prod, avg := k, k, k
 	sum.name, sum.next = "Sum"+typ, combine(f.add)
 	prod.name, prod.next = "Prod"+typ, combine(f.mul)
-	avg.name, avg.next = "Avg"+typ, combine(f.add)
+	avg.next = combine(f.add)
 	avg.prepare = func() {
 		k.prepare()
 		scale = a.scale(f.lane)
 	}
-	avg.finish = func(acc []vec) {
-		f.div(as(scale, acc[0]), acc[0], acc[0])
-		k.finish(acc)
+	by := func(name string, op instruction) kernel {
+		avg := avg
+		avg.name = name + typ
+		avg.finish = func(acc []vec) {
+			op(as(scale, acc[0]), acc[0], acc[0])
+			k.finish(acc)
+		}
+		return avg
 	}
-	return []kernel{sum, avg, prod}
+	return []kernel{sum, by("Divide", f.div), by("Multiply", f.mul), prod}
 }
 
 // extremes returns Min and Max. The instruction MIN returns its second operand

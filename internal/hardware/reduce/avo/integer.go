@@ -12,7 +12,7 @@ func (a *assembler) integer(name string, size int, op instruction) kernel {
 
 // i8Kernels divides magnitudes as u8Kernels does, and restores the signs.
 func i8Kernels(a *assembler) []kernel {
-	avg := a.integer("AvgI8", 1, a.VPADDB)
+	avg := a.integer("DivideI8", 1, a.VPADDB)
 	var scale, low vec
 	avg.prepare = func() { scale, low = a.scale(2), a.constant(2, 0x00ff00ff) }
 	avg.finish = func(acc []vec) {
@@ -43,7 +43,7 @@ func i8Kernels(a *assembler) []kernel {
 // upper half is the quotient if the factor is 2^16/ranks, rounded up. The bytes at
 // even places and those at odd ones take turns.
 func u8Kernels(a *assembler) []kernel {
-	avg := a.integer("AvgU8", 1, a.VPADDB)
+	avg := a.integer("DivideU8", 1, a.VPADDB)
 	var scale, low vec
 	avg.prepare = func() { scale, low = a.scale(2), a.constant(2, 0x00ff00ff) }
 	avg.finish = func(acc []vec) {
@@ -65,7 +65,7 @@ func u8Kernels(a *assembler) []kernel {
 // i32Kernels divides by way of f64, which holds every i32 and a reciprocal of
 // the ranks close enough that the quotient, truncated, is right.
 func i32Kernels(a *assembler) []kernel {
-	avg := a.integer("AvgI32", 4, a.VPADDD)
+	avg := a.integer("DivideI32", 4, a.VPADDD)
 	var scale vec
 	avg.prepare = func() { scale = a.scale(8) }
 	avg.finish = func(acc []vec) {

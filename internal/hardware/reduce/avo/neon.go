@@ -36,7 +36,7 @@ type neonKernel struct {
 	lane    int // bytes of an element in a register, and of a wide one in memory
 	partial bool
 	next    neonOp // combines two registers
-	divide  neonOp // for Avg
+	scale   neonOp // for Avg: applies the scale
 	equal   neonOp // for floats: tells NaN, which nan replaces
 	nan     uint64
 	widen   neonOp // for narrow elements that are not computed with as they are
@@ -103,13 +103,14 @@ func neonKernels(typ string) []neonKernel {
 // NaN and order -0 before +0.
 func neonFloats(typ string, k neonKernel, ops floatOps) []neonKernel {
 	half := k.elem != k.lane
-	sum, avg, minimum, maximum, prod := k, k, k, k, k
+	sum, divide, multiply, minimum, maximum, prod := k, k, k, k, k, k
 	sum.name, sum.next, sum.partial = "Sum"+typ, ops.add, half
-	avg.name, avg.next, avg.partial, avg.divide = "Avg"+typ, ops.add, half, ops.divide
+	divide.name, divide.next, divide.partial, divide.scale = "Divide"+typ, ops.add, half, ops.divide
+	multiply.name, multiply.next, multiply.partial, multiply.scale = "Multiply"+typ, ops.add, half, ops.multiply
 	minimum.name, minimum.next = "Min"+typ, ops.min
 	maximum.name, maximum.next = "Max"+typ, ops.max
 	prod.name, prod.next, prod.partial = "Prod"+typ, ops.multiply, half
-	return []neonKernel{sum, avg, minimum, maximum, prod}
+	return []neonKernel{sum, divide, multiply, minimum, maximum, prod}
 }
 
 func neonIntegers(typ string, size int, ops map[string]neonOp) []neonKernel {
@@ -170,7 +171,7 @@ func (n *neon) routine(k neonKernel) {
 		n.line("MOVD $%#x, R9", k.nan)
 		n.dup(neonNaN, k.lane)
 	}
-	if k.divide.word != 0 {
+	if k.scale.word != 0 {
 		n.line("MOVD scale+48(FP), R9")
 		n.dup(neonScale, k.lane)
 	}
@@ -205,8 +206,8 @@ func (n *neon) span(k neonKernel, lanes, regs int) {
 	n.line("B %s", terms)
 	n.mark(finish)
 	for x := range regs {
-		if k.divide.word != 0 {
-			n.op(k.divide, x, x, neonScale)
+		if k.scale.word != 0 {
+			n.op(k.scale, x, x, neonScale)
 		}
 		if k.equal.word != 0 {
 			n.op(k.equal, neonMask, x, x)
