@@ -24,5 +24,8 @@ func FutexWake(w *atomic.Uint32) {
 	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, 1<<30, 0, 0, 0)
 }
 
-// Yield lets another runnable thread have this core.
-func Yield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+// Yield lets another runnable thread have this core. The Go scheduler is not
+// told: where ranks outnumber cores a yield lasts as long as the others run,
+// and the runtime's monitor, which takes the processor of a thread in a system
+// call away after 20 us, would wake that often in every rank, on the same cores.
+func Yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
