@@ -130,6 +130,23 @@ func TestEveryQuotient(t *testing.T) {
 	})
 }
 
+// More elements than a routine is called for at a time.
+func TestManyTurns(t *testing.T) {
+	eachKernel(t, func(t *testing.T, name string, typ dtype.Type, op dtype.Op, rng *rand.Rand) {
+		if name == "go" {
+			return
+		}
+		n := 2*turn/typ.Size() + 5
+		srcs := make([]Source, 3)
+		for i := range srcs {
+			srcs[i].Data = make([]byte, n*typ.Size())
+			fill(rng, typ, srcs[i].Data)
+		}
+		sameAsGo(t, name, typ, op, false, srcs, n, 3)
+		sameAsGo(t, name, typ, op, true, srcs, n, 3)
+	})
+}
+
 // fenced returns memory whose first and last byte lie beside pages that nothing
 // may touch.
 func fenced(t *testing.T) []byte {
