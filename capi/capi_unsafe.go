@@ -310,7 +310,7 @@ func rlgo_barrier(comm C.rl_comm, request *C.rl_request) C.int32_t {
 func typ(code C.int32_t) dtype.Type { return dtype.Type(min(uint32(code), 255)) }
 
 func collective(comm C.rl_comm, request *C.rl_request, kind schedule.Collective, in, out unsafe.Pointer, count C.uint64_t, dt, op, root C.int32_t) C.int32_t {
-	c, err := comms.get(uint64(comm))
+	c, err := comms.again(uint64(comm))
 	if err != nil {
 		return report(err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"ringlane/internal/run/communicator"
 )
@@ -10,10 +11,16 @@ import (
 // handles gives numbers to Go values for C to hold. Numbers are not used again,
 // so that a stale one is found out.
 type handles[T any] struct {
-	kind  string
-	mu    sync.RWMutex
-	last  uint64
-	items map[uint64]T
+	kind   string
+	recent atomic.Pointer[named[T]] // what was asked for last
+	mu     sync.RWMutex
+	last   uint64
+	items  map[uint64]T
+}
+
+type named[T any] struct {
+	id   uint64
+	item T
 }
 
 var (
@@ -31,11 +38,26 @@ func (h *handles[T]) put(item T) uint64 {
 
 func (h *handles[T]) get(id uint64) (T, error) {
 	h.mu.RLock()
+	defer h.mu.RUnlock()
 	item, ok := h.items[id]
-	h.mu.RUnlock()
 	if !ok {
 		return item, h.unknown(id)
 	}
+	return item, nil
+}
+
+// again is get for what is asked for over and over, as a communicator is.
+func (h *handles[T]) again(id uint64) (T, error) {
+	if r := h.recent.Load(); r != nil && r.id == id {
+		return r.item, nil
+	}
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	item, ok := h.items[id]
+	if !ok {
+		return item, h.unknown(id)
+	}
+	h.recent.Store(&named[T]{id, item}) // under the lock: not after a take
 	return item, nil
 }
 
@@ -47,6 +69,7 @@ func (h *handles[T]) take(id uint64) (T, error) {
 		return item, h.unknown(id)
 	}
 	delete(h.items, id)
+	h.recent.Store(nil)
 	return item, nil
 }
 

@@ -27,6 +27,9 @@ func Words64(mem []byte) []uint64 {
 	return unsafe.Slice((*uint64)(word(mem, 0, 8)), len(mem)/8)
 }
 
+// plain is the word itself.
+func plain(w *atomic.Uint64) *uint64 { return (*uint64)(unsafe.Pointer(w)) }
+
 func word(mem []byte, off, size int) unsafe.Pointer {
 	if off < 0 || off+size > len(mem) {
 		panic(fmt.Sprintf("sys: word at %d of %d bytes", off, len(mem)))

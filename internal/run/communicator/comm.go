@@ -49,12 +49,13 @@ type Comm struct {
 	warn       func(text string) // told once of an operation that has waited for patience
 	table      collective.Table
 	recorder   *telemetry.Recorder
-	born       time.Time
+	time       sys.Clock
 	arena      *shm.Arena // what this rank lends to its peers, or nil
 
-	busy   atomic.Bool // a blocking collective is inside its call
+	inside atomic.Uint64 // 1 while a blocking collective drives itself
+	busy   atomic.Bool   // a blocking collective waits for another driver
 	failed atomic.Pointer[Error]
-	inline operation // the blocking collective, made once
+	behind operation // the collective of the latter kind, made once
 
 	inboxMu   sync.Mutex
 	inbox     []*operation
@@ -63,6 +64,7 @@ type Comm struct {
 	closed    bool // the windows are unmapped; guarded by inboxMu
 
 	driver   sync.Mutex // its holder alone touches what follows
+	direct   operation  // the blocking collective that drives itself, made once
 	queue    []*operation
 	lanes    *lanes
 	routes   map[routeKey]*route
@@ -91,7 +93,7 @@ func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena
 		table:      collective.Defaults(),
 		recorder:   telemetry.NewRecorder(),
 		routes:     map[routeKey]*route{},
-		born:       time.Now(),
+		time:       sys.NewClock(),
 		partial:    make([]byte, max(l.segment, llPayload)),
 		terms:      make([]reduce.Source, 0, cfg.Size),
 		barrierIn:  make([]byte, 1),
@@ -114,13 +116,13 @@ func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena
 	if cfg.Size > (sys.Grants{}).Cores() {
 		c.spins = spinPollsShared
 	}
-	c.inline.comm = c
-	c.inline.done = make(chan struct{}, 1)
+	c.direct.drives = true
+	c.behind.done = make(chan struct{}, 1)
 	return c
 }
 
 // clock is the time since the communicator was made.
-func (c *Comm) clock() time.Duration { return time.Since(c.born) }
+func (c *Comm) clock() time.Duration { return c.time.Now() }
 
 // Rank is this rank's number, from 0.
 func (c *Comm) Rank() int { return c.rank }
@@ -140,12 +142,16 @@ func (c *Comm) Segment() int { return c.layout.segment }
 // Stats are the latencies of the collectives since the join.
 func (c *Comm) Stats() []telemetry.Latency { return c.recorder.Latencies() }
 
-// prepare makes o, whose call has been checked, ready to be submitted.
+// prepare makes o, whose call has been checked, ready for the queue.
 func (c *Comm) prepare(o *operation) {
 	o.comm = c
 	o.sequence, o.finished, o.warned, o.blockedOn = 0, false, false, 0
 	o.err = nil
 	o.owed = o.owed[:0]
+	o.submitted = c.clock()
+	if o.drives {
+		return
+	}
 	o.settled.Store(false)
 	if o.awaited.Swap(false) {
 		select {
@@ -153,7 +159,6 @@ func (c *Comm) prepare(o *operation) {
 		default:
 		}
 	}
-	o.submitted = c.clock()
 }
 
 // ready validates a call, or says why no call is possible.
@@ -181,26 +186,46 @@ func (c *Comm) usable() error {
 // While one goroutine is inside Do, a collective from another fails as Busy:
 // their order would differ from rank to rank.
 func (c *Comm) Do(call Call) error {
-	if !c.busy.CompareAndSwap(false, true) {
+	if !c.driver.TryLock() {
+		return c.doBehind(call)
+	}
+	if c.busy.Load() {
+		c.leave()
+		return c.overlap(call)
+	}
+	sys.Publish(&c.inside, 1)
+	o := &c.direct
+	o.call = call
+	err := c.ready(&o.call)
+	if err == nil {
+		c.prepare(o)
+		c.collect() // what was submitted before comes first
+		c.queue = append(c.queue, o)
+		c.drive(o, never)
+		err = o.result()
+	}
+	o.call.In, o.call.Out = nil, nil // it must not keep the buffers alive
+	sys.Publish(&c.inside, 0)
+	c.leave()
+	return err
+}
+
+// doBehind is Do while another goroutine drives: one that waits for a request,
+// or the background. If it is one inside Do, that is an error.
+func (c *Comm) doBehind(call Call) error {
+	if c.inside.Load() != 0 || !c.busy.CompareAndSwap(false, true) {
 		return c.overlap(call)
 	}
 	defer c.busy.Store(false)
-	o := &c.inline
+	o := &c.behind
 	o.call = call
 	if err := c.ready(&o.call); err != nil {
 		return err
 	}
 	c.prepare(o)
-	if c.driver.TryLock() {
-		c.collect() // what was submitted before comes first
-		c.queue = append(c.queue, o)
-		c.drive(&o.pending, never)
-		c.leave()
-	} else {
-		c.submit(o)
-		c.await(&o.pending, never)
-	}
-	o.call = Call{} // it must not keep the buffers alive
+	c.submit(o)
+	c.await(&o.pending, never)
+	o.call = Call{}
 	return o.result()
 }
 

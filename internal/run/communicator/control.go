@@ -20,7 +20,7 @@ const (
 	failureText      = 1920
 	controlCalls     = 2048 // ring of descriptions of the last calls
 	callRing         = 64
-	callBytes        = 32
+	callBytes        = 16
 	controlBytes     = controlCalls + callRing*callBytes
 )
 
@@ -35,10 +35,20 @@ type control struct {
 	mem                       []byte
 	state, entered, completed *atomic.Uint64
 	bell                      channel.Bell
+	calls                     *[callRing]callWords
 }
 
+// callWords describe one call.
+type callWords struct{ about, count *atomic.Uint64 }
+
 func controlOf(window []byte) control {
+	calls := new([callRing]callWords)
+	for i := range calls {
+		at := controlCalls + i*callBytes
+		calls[i] = callWords{sys.Word64(window, at), sys.Word64(window, at+8)}
+	}
 	return control{
+		calls:     calls,
 		mem:       window[:controlBytes],
 		state:     sys.Word64(window, controlState),
 		entered:   sys.Word64(window, controlEntered),
@@ -78,30 +88,30 @@ type description struct {
 	count      int // elements, -1 where they differ from rank to rank
 }
 
-// describe publishes description d of collective number sequence.
+// describe publishes description d of collective number sequence. The place is
+// another's until entered says so: see described.
 func (c control) describe(sequence uint64, d description) {
-	at := controlCalls + int(sequence%callRing)*callBytes
-	sys.Word64(c.mem, at+8).Store(uint64(d.collective)<<56 | uint64(d.typ)<<48 | uint64(d.op)<<40 | uint64(uint32(d.root)))
-	sys.Word64(c.mem, at+16).Store(uint64(d.count))
-	sys.Word64(c.mem, at).Store(sequence)
-	c.entered.Store(sequence)
+	call := &c.calls[sequence%callRing]
+	sys.Publish(call.about, uint64(d.collective)<<56|uint64(d.typ)<<48|uint64(d.op)<<40|uint64(uint32(d.root)))
+	sys.Publish(call.count, uint64(d.count))
+	sys.Publish(c.entered, sequence)
 }
 
 // described reads what a peer said about collective number sequence, if that is
-// still there.
+// still there: from call number sequence + callRing on, which may be on its way
+// before entered shows it, the place holds another.
 func (c control) described(sequence uint64) (description, bool) {
-	at := controlCalls + int(sequence%callRing)*callBytes
-	number := sys.Word64(c.mem, at)
-	if sequence == 0 || number.Load() != sequence {
+	if sequence == 0 || c.entered.Load() < sequence {
 		return description{}, false
 	}
-	about := sys.Word64(c.mem, at+8).Load()
+	call := &c.calls[sequence%callRing]
+	about, count := call.about.Load(), call.count.Load()
 	d := description{
 		collective: schedule.Collective(about >> 56),
 		typ:        dtype.Type(about >> 48),
 		op:         dtype.Op(about >> 40),
 		root:       int(uint32(about)),
-		count:      int(sys.Word64(c.mem, at+16).Load()),
+		count:      int(count),
 	}
-	return d, number.Load() == sequence && c.entered.Load() < sequence+callRing
+	return d, c.entered.Load() < sequence+callRing-1
 }

@@ -90,6 +90,10 @@ func (c *Comm) complete(o *operation, err *Error) {
 		c.turn = c.clock()
 		c.recorder.Record(o.call.Collective, max(len(o.call.In), len(o.call.Out)), c.turn-o.submitted)
 	}
+	if o.drives {
+		o.err, o.finished = err, true
+		return
+	}
 	c.settle(&o.pending, err)
 }
 

@@ -318,7 +318,7 @@ func TestSecondGoroutineIsRefused(t *testing.T) {
 		}
 		first := make(chan error)
 		go func() { first <- allReduceOnes(c, 100) }()
-		for !c.busy.Load() {
+		for c.inside.Load() == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		if err := allReduceOnes(c, 100); !errors.Is(err, Busy) {

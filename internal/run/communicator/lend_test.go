@@ -118,7 +118,7 @@ func TestWindowsAreLent(t *testing.T) {
 			return err
 		}
 		slots := c.layout.slots(sharedSimple, [][]byte{c.peers[0].window.Bytes, c.peers[1].window.Bytes}, c.rank, 0)
-		for i, v := range slots[2*64:c.layout.segment] { // beyond the header of the first slot
+		for i, v := range slots[2*64 : c.layout.segment] { // beyond the header of the first slot
 			if v != 0 {
 				return fmt.Errorf("byte %d of the first slot was written", i)
 			}
@@ -173,7 +173,7 @@ func TestFree(t *testing.T) {
 	}
 }
 
-// References travel by either protocol.
+// Buffers in a window do by either protocol, though only simple refers to them.
 func TestReferencesByEitherProtocol(t *testing.T) {
 	for _, protocol := range []string{collective.LL, collective.Simple} {
 		set := func(cfg *Config) { cfg.Protocol = protocol }

@@ -26,9 +26,17 @@ type operation struct {
 	// owed are the channels with messages that refer to memory of the caller.
 	owed []channel.Writer
 
+	drives   bool          // nobody but the driver, inside Do, waits for it
 	started  time.Duration // when it became the head of the queue
 	warned   bool          // that it takes long
 	finished bool
+}
+
+func (o *operation) over() bool {
+	if o.drives {
+		return o.finished
+	}
+	return o.pending.over()
 }
 
 // begin makes the operation the current one.
@@ -37,10 +45,13 @@ func (o *operation) begin() {
 	c.sequence++
 	o.sequence = c.sequence
 	o.started = max(o.submitted, c.turn)
-	o.plan = c.planFor(&o.call)
+	o.plan = c.planFor(&o.call, o.plan)
 	o.tag = o.plan.tag(o.sequence)
 	o.round, o.step = 0, 0
-	o.in, o.out = c.loanOf(o.call.In), c.loanOf(o.call.Out)
+	o.in, o.out = loan{}, loan{}
+	if o.lends {
+		o.in, o.out = c.loanOf(o.call.In), c.loanOf(o.call.Out)
+	}
 	if o.route.exposed && sys.Overlap(o.call.In, o.call.Out) {
 		o.in.ok = false
 	}
@@ -80,7 +91,7 @@ func (o *operation) advance() (moved bool, err *Error) {
 		}
 		o.owed = o.owed[:last]
 	}
-	o.comm.control.completed.Store(o.sequence)
+	sys.Publish(o.comm.control.completed, o.sequence)
 	o.finished = true
 	return true, nil
 }

@@ -11,8 +11,8 @@ import (
 // not depend on the buffers, or on the calls before.
 type plan struct {
 	desc     description
-	made     bool
 	route    *route
+	lends    bool // messages may be references
 	shared   flow
 	private  flow
 	kernel   reduce.Kernel
@@ -32,16 +32,20 @@ type place struct{ in, out, elements int }
 // has some tens of buckets.
 const plans = 64
 
-// planFor returns the plan of a call. It stays as it is until the next call.
-func (c *Comm) planFor(call *Call) *plan {
+// planFor returns the plan of a call, which is often the last one's. It stays as
+// it is until the next call.
+func (c *Comm) planFor(call *Call, last *plan) *plan {
 	d := call.description()
+	if last != nil && last.desc == d && d.count >= 0 {
+		return last
+	}
 	if d.count < 0 {
 		c.uneven = plan{}
 		c.draw(&c.uneven, d, call)
 		return &c.uneven
 	}
 	p := &c.plans[d.slot()]
-	if !p.made || p.desc != d {
+	if p.route == nil || p.desc != d {
 		*p = plan{}
 		c.draw(p, d, call)
 	}
@@ -54,12 +58,14 @@ func (d description) slot() uint64 {
 }
 
 func (c *Comm) draw(p *plan, d description, call *Call) {
-	p.desc, p.made = d, true
+	p.desc = d
 	algorithm, protocol := c.Route(*call)
 	p.shared, p.private = sharedSimple, privateSimple
 	if protocol == collective.LL {
 		p.shared, p.private = sharedLL, privateLL
 	}
+	// What orders the data before a reference is the flag of simple.
+	p.lends = protocol == collective.Simple
 	key := routeKey{d.collective, algorithm, d.root}
 	if p.route = c.routes[key]; p.route == nil {
 		p.route = newRoute(key, c.size, c.rank)

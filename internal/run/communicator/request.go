@@ -112,7 +112,7 @@ func (r *Request) Wait(limit time.Duration) error {
 // Start begins a collective and makes what progress a few microseconds allow;
 // the buffers must stay as they are until the request is done.
 func (c *Comm) Start(call Call) (*Request, error) {
-	if c.busy.Load() {
+	if c.inside.Load() != 0 || c.busy.Load() {
 		return nil, c.overlap(call)
 	}
 	o := &operation{call: call}

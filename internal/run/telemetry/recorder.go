@@ -2,6 +2,7 @@
 package telemetry
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -39,12 +40,13 @@ type series struct {
 // Recorder collects latencies by collective. It is safe for concurrent use.
 type Recorder struct {
 	mu     sync.Mutex
-	series map[schedule.Collective]*series
+	series []*series // by collective, nil where none was recorded
 }
 
 // NewRecorder makes an empty Recorder.
 func NewRecorder() *Recorder {
-	return &Recorder{series: map[schedule.Collective]*series{}}
+	last := slices.Max(schedule.Collectives)
+	return &Recorder{series: make([]*series, last+1)}
 }
 
 // Record adds one call that moved bytes and took d.
