@@ -67,6 +67,8 @@ type Comm struct {
 	direct   operation  // the blocking collective that drives itself, made once
 	queue    []*operation
 	lanes    *lanes
+	lookup   reduce.Lookup
+	kernels  map[kernelKey]reduce.Kernel
 	routes   map[routeKey]*route
 	plans    [plans]plan
 	uneven   plan
@@ -85,10 +87,11 @@ type Comm struct {
 	groups   map[string]int
 }
 
-func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena) *Comm {
+func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena, lookup reduce.Lookup) *Comm {
 	c := &Comm{
 		rank: cfg.Rank, size: cfg.Size, cfg: cfg, secret: secret,
-		peers: peers, layout: l, arena: arena,
+		peers: peers, layout: l, arena: arena, lookup: lookup,
+		kernels:    map[kernelKey]reduce.Kernel{},
 		control:    peers[cfg.Rank].control,
 		table:      collective.Defaults(),
 		recorder:   telemetry.NewRecorder(),

@@ -37,6 +37,9 @@ type Config struct {
 	// Algorithm and Protocol override the choice for every collective that has
 	// one of that name; "" and "auto" leave it to the size.
 	Algorithm, Protocol string
+	// Reduce names the reduction kernels: "" and "auto" are the fastest that this
+	// machine runs. All compute the same bits.
+	Reduce string
 }
 
 // Variable is an environment variable that Ringlane reads.
@@ -53,6 +56,7 @@ var Environment = []Variable{
 	{"RINGLANE_WINDOW", "address space for buffers in a window, such as 64G; 0 does without (default the machine's memory)"},
 	{"RINGLANE_ALGO", "algorithm where the collective has it: ring, tree, oneshot, direct (default auto)"},
 	{"RINGLANE_PROTOCOL", "protocol: ll or simple (default auto)"},
+	{"RINGLANE_REDUCE", "reduction kernels: avx512, avx2, neon or go (default auto)"},
 }
 
 // FromEnvironment reads a Config from the variables in Environment, which
@@ -120,6 +124,9 @@ func (cfg *Config) tune(get func(string) string) (err error) {
 	}
 	if a := get("RINGLANE_ALGO"); a != "" {
 		cfg.Algorithm = a
+	}
+	if r := get("RINGLANE_REDUCE"); r != "" {
+		cfg.Reduce = r
 	}
 	if p := get("RINGLANE_PROTOCOL"); p != "" {
 		cfg.Protocol = p

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ringlane/internal/hardware/reduce"
 	"ringlane/internal/hardware/sys"
 	"ringlane/internal/hardware/window/shm"
 )
@@ -70,6 +71,10 @@ func join(cfg Config, known []acquaintance) (*Comm, error) {
 	if err := overrides(&cfg); err != nil {
 		return nil, err
 	}
+	kernels, err := reduce.Select(cfg.Reduce)
+	if err != nil {
+		return nil, failf(Argument, "join: RINGLANE_REDUCE: %v", err)
+	}
 	j := &joining{cfg: cfg, layout: l, known: known, deadline: time.Now().Add(cfg.Timeout), peers: make([]peer, cfg.Size)}
 	if err := j.own(); err != nil {
 		j.abandon()
@@ -91,7 +96,7 @@ func join(cfg Config, known []acquaintance) (*Comm, error) {
 	if j.blind {
 		j.arena = nil
 	}
-	return newComm(cfg, l, secret, j.peers, j.arena), nil
+	return newComm(cfg, l, secret, j.peers, j.arena, kernels), nil
 }
 
 func newSecret() string {

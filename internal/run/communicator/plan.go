@@ -40,13 +40,11 @@ func (c *Comm) planFor(call *Call, last *plan) *plan {
 		return last
 	}
 	if d.count < 0 {
-		c.uneven = plan{}
 		c.draw(&c.uneven, d, call)
 		return &c.uneven
 	}
 	p := &c.plans[d.slot()]
 	if p.route == nil || p.desc != d {
-		*p = plan{}
 		c.draw(p, d, call)
 	}
 	return p
@@ -58,7 +56,7 @@ func (d description) slot() uint64 {
 }
 
 func (c *Comm) draw(p *plan, d description, call *Call) {
-	p.desc = d
+	p.desc, p.rounds = d, 0
 	algorithm, protocol := c.Route(*call)
 	p.shared, p.private = sharedSimple, privateSimple
 	if protocol == collective.LL {
@@ -71,7 +69,7 @@ func (c *Comm) draw(p *plan, d description, call *Call) {
 		p.route = newRoute(key, c.size, c.rank)
 		c.routes[key] = p.route
 	}
-	p.kernel = reduce.For(d.typ, d.op)
+	p.kernel = c.kernel(d.typ, d.op)
 	p.narrow = d.typ.Size()
 	p.wide = dtype.Accumulator(d.typ, d.op).Size()
 	element := p.narrow
@@ -86,12 +84,28 @@ func (c *Comm) draw(p *plan, d description, call *Call) {
 		p.rounds = max(p.rounds, (n+p.most-1)/p.most)
 	}
 	if p.rounds == 1 {
-		p.places = make([]place, len(p.route.program))
-		for i, step := range p.route.program {
-			p.places[i] = p.place(call, step.Chunk, 0, c.size, c.rank)
+		p.places = p.places[:0]
+		for _, step := range p.route.program {
+			p.places = append(p.places, p.place(call, step.Chunk, 0, c.size, c.rank))
 		}
 	}
 	p.identity = d.identity(p.route.number, int(p.private))
+}
+
+type kernelKey struct {
+	typ dtype.Type
+	op  dtype.Op
+}
+
+// kernel looks each kernel up once.
+func (c *Comm) kernel(typ dtype.Type, op dtype.Op) reduce.Kernel {
+	key := kernelKey{typ, op}
+	k := c.kernels[key]
+	if k == nil {
+		k = c.lookup(typ, op)
+		c.kernels[key] = k
+	}
+	return k
 }
 
 // place computes where segment round of a chunk lies.
