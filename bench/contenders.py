@@ -149,7 +149,7 @@ class Contender:
                 start_new_session=True,  # an interrupt of the terminal is ours to pass on
             )
             self.unread = b""
-            self.version = self._line(START_S)
+            self.version = " ".join(self._line(START_S).replace("Version:", "").split())
             shutil.rmtree(self.directory)  # all have it open
         except BaseException:
             self.stop()

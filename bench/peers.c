@@ -184,7 +184,7 @@ static void end(void) { MPI_Finalize(); }
 
 struct board {
 	struct { _Alignas(64) _Atomic uint64_t passed; } barriers[MAX_RANKS];
-	_Alignas(64) int last; /* call of the repetition, by rank 0 */
+	_Alignas(64) _Atomic int last; /* call of the repetition, by rank 0 */
 	size_t wrong[MAX_RANKS];
 	double seconds[MAX_RANKS][MAX_CALLS];
 };
@@ -198,7 +198,8 @@ static void barrier(void)
 	uint64_t now = atomic_load_explicit(&board->barriers[rank].passed, memory_order_relaxed) + 1;
 	atomic_store_explicit(&board->barriers[rank].passed, now, memory_order_release);
 	for (int r = 0; r < ranks; r++) {
-		for (int i = 1; atomic_load_explicit(&board->barriers[r].passed, memory_order_acquire) < now; i++) {
+		_Atomic uint64_t *passed = &board->barriers[r].passed;
+		for (int i = 1; atomic_load_explicit(passed, memory_order_acquire) < now; i++) {
 			if (crowded)
 				sched_yield();
 			if (i % 4096 == 0)
@@ -262,7 +263,8 @@ static int repeat(void *in, void *out, size_t count, bool bf16, bool fresh, doub
 	for (int i = 0;; i++) {
 		if (fresh)
 			fill(in, count, bf16);
-		if (rank == 0 && (i + 1 == MAX_CALLS || (i + 1 >= MIN_CALLS && seconds_now() - begun > seconds)))
+		bool enough = i + 1 >= MIN_CALLS && seconds_now() - begun > seconds;
+		if (rank == 0 && (enough || i + 1 == MAX_CALLS))
 			board->last = i;
 		barrier();
 		double from = seconds_now();

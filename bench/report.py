@@ -154,14 +154,14 @@ LABELS = {
     "ringlane": "Ringlane, ordinary buffers",
     "window": "Ringlane, buffers in a window",
 }
-PANEL_W, PANEL_H, LEFT, TOP, GAP_X, GAP_Y = 400, 280, 62, 92, 66, 66
+PANEL_W, PANEL_H, LEFT, TOP, GAP_X, GAP_Y = 400, 280, 64, 92, 84, 66
 
 
 def plot(groups: Sequence[Sequence[dict[str, Any]]], machine: str, columns: int = 2) -> str:
     """Return an SVG with a panel for each group of rows (one number of ranks, one type)."""
     names = [name for name in LABELS if any(name in row["contenders"] for row in groups[0])]
     columns = min(columns, len(groups))
-    width = LEFT + columns * PANEL_W + (columns - 1) * GAP_X + 24
+    width = LEFT + columns * PANEL_W + (columns - 1) * GAP_X + 34
     height = TOP + math.ceil(len(groups) / columns) * (PANEL_H + GAP_Y)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
@@ -184,6 +184,12 @@ def plot(groups: Sequence[Sequence[dict[str, Any]]], machine: str, columns: int 
         top = TOP + 14 + i // columns * (PANEL_H + GAP_Y)
         out += _panel(rows, names, left, top)
     return "\n".join([*out, "</svg>", ""])
+
+
+def micros_axis(power: int) -> str:
+    """Return 10 to a power of microseconds in the unit of its size: 0.1 us, 10 ms, 1 s."""
+    scale, unit = (0, "us") if power < 3 else (3, "ms") if power < 6 else (6, "s")
+    return f"{10.0 ** (power - scale):g} {unit}"
 
 
 def _panel(rows: Sequence[dict[str, Any]], names: Sequence[str], left: int, top: int) -> list[str]:
@@ -212,9 +218,7 @@ def _panel(rows: Sequence[dict[str, Any]], names: Sequence[str], left: int, top:
     ]
     for power in range(low, high + 1):
         y = up(10.0**power)
-        unit = {-1: "0.1 us", 0: "1 us", 1: "10 us", 2: "100 us", 3: "1 ms", 4: "10 ms"}.get(
-            power, f"{10 ** (power - 3):g} ms"
-        )
+        unit = micros_axis(power)
         out.append(
             f'<line x1="{left}" y1="{y:.1f}" x2="{left + PANEL_W}" y2="{y:.1f}" stroke="#dddddd"/>'
             f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555555">{unit}</text>'

@@ -55,6 +55,10 @@ def test_microseconds_have_three_digits(us: float, text: str) -> None:
     assert report.micros(us) == text
 
 
+def test_the_axis_changes_its_unit() -> None:
+    assert [report.micros_axis(p) for p in (-1, 2, 3, 6)] == ["0.1 us", "100 us", "1 ms", "1 s"]
+
+
 def rows(ranks: int, dtype: str) -> list[dict[str, object]]:
     made_rows = []
     for nbytes in (8, 65536, 1 << 20):
