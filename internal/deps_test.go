@@ -30,6 +30,7 @@ var floors = []struct {
 	reason string
 }{
 	{"internal/model/dtype", nil, "an element type is a value that everything else counts in"},
+	{"internal/model/bytesize", nil, "a size is text and a number"},
 	{"internal/model/pcie", nil, "registers and link arithmetic stand on nothing"},
 	{"internal/model/cpu", nil, "which CPUs share what is a value, read elsewhere"},
 	{"internal/model/kernlog", nil, "a log line is text; what it means for a device is decided elsewhere"},

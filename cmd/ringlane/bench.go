@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ringlane/internal/model/bytesize"
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/benchmark"
@@ -230,7 +231,7 @@ func (f *benchFlags) sizeList() ([]int, error) {
 	var sizes []int
 	if f.sizes != "" {
 		for _, word := range strings.Split(f.sizes, ",") {
-			n, err := communicator.ParseBytes(word)
+			n, err := bytesize.Parse(word)
 			if err != nil {
 				return nil, usagef("--sizes: %v", err)
 			}
@@ -238,11 +239,11 @@ func (f *benchFlags) sizeList() ([]int, error) {
 		}
 		return sizes, nil
 	}
-	least, err := communicator.ParseBytes(f.smallest)
+	least, err := bytesize.Parse(f.smallest)
 	if err != nil {
 		return nil, usagef("--min: %v", err)
 	}
-	most, err := communicator.ParseBytes(f.largest)
+	most, err := bytesize.Parse(f.largest)
 	if err != nil {
 		return nil, usagef("--max: %v", err)
 	}
@@ -316,7 +317,7 @@ func benchHeader(w io.Writer, r *benchResult, binding launch.Binding) {
 	}
 	fmt.Fprintf(w, "# %s, %d ranks, %s, %s; %s, %d cores, Linux %s, %s\n", r.Collective, r.Ranks, r.Device, place, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Date)
 	fmt.Fprintf(w, "# staging memory %.1f MiB a rank%s (bound: RINGLANE_STAGING, 16M unless set), segments of %s\n",
-		float64(r.Setup.StagingBytes)/(1<<20), pages, communicator.FormatBytes(r.Setup.SegmentBytes))
+		float64(r.Setup.StagingBytes)/(1<<20), pages, bytesize.Format(r.Setup.SegmentBytes))
 	if binding.CPUs == nil {
 		fmt.Fprintf(w, "# ranks not bound: %s\n", binding.Why)
 	} else {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ringlane/internal/model/bytesize"
 )
 
 // Defaults of Config.
@@ -118,7 +120,7 @@ func (cfg *Config) tune(get func(string) string) (err error) {
 		}
 	}
 	if text := get("RINGLANE_STAGING"); text != "" {
-		if cfg.Staging, err = ParseBytes(text); err != nil {
+		if cfg.Staging, err = bytesize.Parse(text); err != nil {
 			return failf(Argument, "join: RINGLANE_STAGING: %v", err)
 		}
 	}
@@ -148,37 +150,6 @@ func ParseTimeout(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a positive duration (write it like 90s or 2m)", text)
 	}
 	return d, nil
-}
-
-// ParseBytes reads a size such as 4096, 64K, 16M or 1G (powers of 1024; an
-// appended B or iB is allowed).
-func ParseBytes(text string) (int, error) {
-	s := strings.ToUpper(strings.TrimSpace(text))
-	s = strings.TrimSuffix(strings.TrimSuffix(s, "B"), "I")
-	shift := 0
-	if s != "" {
-		if i := strings.IndexByte("KMGT", s[len(s)-1]); i >= 0 {
-			shift = 10 * (i + 1)
-			s = s[:len(s)-1]
-		}
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || n > 1<<62>>shift {
-		return 0, fmt.Errorf("%q is not a size (write it like 4096, 64K, 16M or 1G)", text)
-	}
-	return int(n << shift), nil
-}
-
-// FormatBytes writes a size as ParseBytes reads it.
-func FormatBytes(n int) string {
-	unit := ""
-	for _, u := range []string{"K", "M", "G", "T"} {
-		if n == 0 || n%1024 != 0 {
-			break
-		}
-		n, unit = n/1024, u
-	}
-	return strconv.Itoa(n) + unit
 }
 
 func (cfg *Config) complete() error {

@@ -43,24 +43,6 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestParseBytes(t *testing.T) {
-	for text, want := range map[string]int{"0": 0, "8": 8, "4K": 4096, "1m": 1 << 20, "16MiB": 16 << 20, "2GB": 2 << 30, " 64k ": 64 << 10} {
-		if got, err := ParseBytes(text); err != nil || got != want {
-			t.Errorf("%q: %d, %v, want %d", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "K", "-1", "1.5M", "x", "99999999999T"} {
-		if got, err := ParseBytes(text); err == nil {
-			t.Errorf("%q: %d, want an error", text, got)
-		}
-	}
-	for n, want := range map[int]string{0: "0", 1000: "1000", 4096: "4K", 3 << 20: "3M"} {
-		if got := FormatBytes(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
-}
-
 // The README lists every variable, in the words of Environment.
 func TestReadmeListsTheEnvironment(t *testing.T) {
 	text, err := os.ReadFile("../../../README.md")

@@ -3,11 +3,9 @@ package communicator
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -16,43 +14,12 @@ import (
 	"ringlane/internal/hardware/reduce"
 	"ringlane/internal/hardware/sys"
 	"ringlane/internal/hardware/window/shm"
+	"ringlane/internal/model/bytesize"
 )
-
-// version of the meeting's messages and of the layout of windows.
-const version = 2
 
 // grace is how much longer than the deadline a rank waits for rank 0 to say who
 // is missing, once it is connected.
 const grace = 3 * time.Second
-
-// note is every message of a meeting. Hello carries the descriptors of the
-// sender's window and process; so does the introduction of each member.
-type note struct {
-	Version   int    `json:",omitempty"`
-	Job       string `json:",omitempty"`
-	Rank      int
-	Config    *terms `json:",omitempty"` // hello
-	Member    Member
-	Grant     grant
-	Arena     int    `json:",omitempty"` // bytes that the member lends, with a third descriptor
-	Blind     bool   `json:",omitempty"` // answer: this rank cannot map the arenas
-	Secret    string `json:",omitempty"` // go
-	Lend      bool   `json:",omitempty"` // go: all ranks see the arenas of all
-	Error     string `json:",omitempty"`
-	ErrorCode Code   `json:",omitempty"`
-}
-
-// terms are what all ranks must have configured alike.
-type terms struct {
-	Size, Staging       int
-	Algorithm, Protocol string
-}
-
-// grant is what a rank's control group still grants it.
-type grant struct {
-	Group     string
-	Available int64
-}
 
 // Join meets the other ranks of cfg.Job and returns when all have joined, or
 // with an error that names those that have not.
@@ -162,7 +129,7 @@ func (j *joining) affordable(group string, available int64, n int) error {
 		by = "the memory control group " + group
 	}
 	return failf(Memory, "join: %d × %s of staging memory are needed and %s grants %s more (lower RINGLANE_STAGING, now %s a rank, or raise the limit)",
-		n, mebibytes(int64(j.layout.bytes)), by, mebibytes(available), FormatBytes(j.cfg.Staging))
+		n, mebibytes(int64(j.layout.bytes)), by, mebibytes(available), bytesize.Format(j.cfg.Staging))
 }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
@@ -555,50 +522,4 @@ func sameUser(conn *net.UnixConn) error {
 		return failf(System, "join: process %d of user %d is at the other end, this one runs as user %d (run all ranks as one user)", cred.Pid, cred.Uid, os.Geteuid())
 	}
 	return nil
-}
-
-func codeOf(err error) Code {
-	if e, ok := err.(*Error); ok {
-		return e.Code
-	}
-	return System
-}
-
-func write(conn *net.UnixConn, n note, fds ...int) error {
-	text, err := json.Marshal(n)
-	if err != nil {
-		return err
-	}
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
-	_, _, err = conn.WriteMsgUnix(text, rights, nil)
-	runtime.KeepAlive(fds)
-	return err
-}
-
-func read(conn *net.UnixConn) (n note, fds []int, err error) {
-	text := make([]byte, 64<<10)
-	rights := make([]byte, unix.CmsgSpace(3*4))
-	size, rsize, _, _, err := conn.ReadMsgUnix(text, rights)
-	if err != nil {
-		return n, nil, err
-	}
-	if messages, err := unix.ParseSocketControlMessage(rights[:rsize]); err == nil {
-		for i := range messages {
-			if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
-				fds = append(fds, got...)
-			}
-		}
-	}
-	if size == 0 {
-		closeAll(fds)
-		return n, nil, net.ErrClosed
-	}
-	if err := json.Unmarshal(text[:size], &n); err != nil {
-		closeAll(fds)
-		return n, nil, err
-	}
-	return n, fds, nil
 }

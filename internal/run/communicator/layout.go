@@ -7,6 +7,7 @@ import (
 	"ringlane/internal/hardware/channel/ll"
 	"ringlane/internal/hardware/channel/simple"
 	"ringlane/internal/hardware/sys"
+	"ringlane/internal/model/bytesize"
 )
 
 // MaxRanks is the largest communicator; the prover covers schedules up to it.
@@ -57,7 +58,7 @@ func newLayout(ranks, staging int) (layout, error) {
 	l.segment = min((staging-fixed)/slots/line*line-line, maxSegment)
 	if l.segment < minSegment {
 		return l, failf(Memory, "join: %s of staging memory a rank is too little for %d ranks: at least %s is needed (raise RINGLANE_STAGING)",
-			FormatBytes(staging), ranks, FormatBytes((fixed+slots*(minSegment+2*line)+1023)/1024*1024))
+			bytesize.Format(staging), ranks, bytesize.Format((fixed+slots*(minSegment+2*line)+1023)/1024*1024))
 	}
 	l.bytes = l.place(l.segment)
 	return l, nil

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ringlane/internal/hardware/window/shm"
+	"ringlane/internal/model/bytesize"
 )
 
 // A message can be a reference: the place in the sender's arena where the data
@@ -30,7 +31,7 @@ const (
 var arena = sync.OnceValues(func() (*shm.Arena, error) {
 	size := 0
 	if text := os.Getenv("RINGLANE_WINDOW"); text != "" {
-		n, err := ParseBytes(text)
+		n, err := bytesize.Parse(text)
 		if err != nil {
 			return nil, failf(Argument, "RINGLANE_WINDOW: %v", err)
 		}
