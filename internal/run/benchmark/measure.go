@@ -112,7 +112,8 @@ func newBench(c *communicator.Comm, o Options, size int) *bench {
 	}
 	in, out, _ := c.Lengths(&b.call) // every count above is in range
 	b.call.In, b.call.Out = b.buffers(in*element, out*element)
-	b.row.Algorithm, b.row.Protocol = c.Route(b.call)
+	choice := c.Route(b.call)
+	b.row.Algorithm, b.row.Protocol = choice.Algorithm, choice.Protocol
 	return b
 }
 

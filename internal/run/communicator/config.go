@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"ringlane/internal/logic/collective"
 	"ringlane/internal/model/bytesize"
+	"ringlane/internal/run/tuning"
 )
 
 // Defaults of Config.
@@ -39,9 +41,15 @@ type Config struct {
 	// Algorithm and Protocol override the choice for every collective that has
 	// one of that name; "" and "auto" leave it to the size.
 	Algorithm, Protocol string
+	// Tune is a table of rules that come before those of this machine, as
+	// collective.ParseTable reads them, or "default" for the built-in ones alone.
+	// That of rank 0 holds for all.
+	Tune string
 	// Reduce names the reduction kernels: "" and "auto" are the fastest that this
 	// machine runs. All compute the same bits.
 	Reduce string
+
+	table *collective.Table // of the communicator that this one is a group of
 }
 
 // Variable is an environment variable that Ringlane reads.
@@ -58,6 +66,7 @@ var Environment = []Variable{
 	{"RINGLANE_WINDOW", "address space for buffers in a window, such as 64G; 0 does without (default the machine's memory)"},
 	{"RINGLANE_ALGO", "algorithm where the collective has it: ring, tree, oneshot, direct (default auto)"},
 	{"RINGLANE_PROTOCOL", "protocol: ll or simple (default auto)"},
+	{"RINGLANE_TUNE", "rules that choose algorithm, protocol and segment before those of this machine, as `ringlane bench --table` prints them; rank 0's hold (default: what `ringlane bench --tune` measured, else built in)"},
 	{"RINGLANE_REDUCE", "reduction kernels: avx512, avx2, neon or go (default auto)"},
 }
 
@@ -126,6 +135,9 @@ func (cfg *Config) tune(get func(string) string) (err error) {
 	}
 	if a := get("RINGLANE_ALGO"); a != "" {
 		cfg.Algorithm = a
+	}
+	if t := get(tuning.Variable); t != "" {
+		cfg.Tune = t
 	}
 	if r := get("RINGLANE_REDUCE"); r != "" {
 		cfg.Reduce = r

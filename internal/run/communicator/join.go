@@ -14,6 +14,7 @@ import (
 	"ringlane/internal/hardware/reduce"
 	"ringlane/internal/hardware/sys"
 	"ringlane/internal/hardware/window/shm"
+	"ringlane/internal/logic/collective"
 	"ringlane/internal/model/bytesize"
 )
 
@@ -43,11 +44,16 @@ func join(cfg Config, known []acquaintance) (*Comm, error) {
 		return nil, failf(Argument, "join: RINGLANE_REDUCE: %v", err)
 	}
 	j := &joining{cfg: cfg, layout: l, known: known, deadline: time.Now().Add(cfg.Timeout), peers: make([]peer, cfg.Size)}
+	secret := ""
+	if cfg.Rank == 0 {
+		if j.table, err = cfg.chooseBy(); err != nil {
+			return nil, err
+		}
+	}
 	if err := j.own(); err != nil {
 		j.abandon()
 		return nil, err
 	}
-	secret := ""
 	switch {
 	case cfg.Size == 1:
 		secret = newSecret()
@@ -63,7 +69,10 @@ func join(cfg Config, known []acquaintance) (*Comm, error) {
 	if j.blind {
 		j.arena = nil
 	}
-	return newComm(cfg, l, secret, j.peers, j.arena, kernels), nil
+	c := newComm(cfg, l, secret, j.peers, j.arena, kernels)
+	c.table = j.table
+	c.cfg.table = &c.table
+	return c, nil
 }
 
 func newSecret() string {
@@ -81,7 +90,8 @@ type joining struct {
 	grants   []grant
 	arena    *shm.Arena // what this rank lends
 	arenas   []int      // bytes that each rank lends
-	blind    bool       // some rank lends nothing, or cannot see what another lends
+	table    collective.Table
+	blind    bool // some rank lends nothing, or cannot see what another lends
 }
 
 // own makes this rank's window and handle.
@@ -148,7 +158,7 @@ func (j *joining) abandon() {
 
 func (j *joining) hello() note {
 	return note{
-		Version: version, Job: j.cfg.Job, Rank: j.cfg.Rank,
+		Version: Version, Job: j.cfg.Job, Rank: j.cfg.Rank,
 		Config: &terms{j.cfg.Size, j.cfg.Staging, j.cfg.Algorithm, j.cfg.Protocol},
 		Member: j.peers[j.cfg.Rank].Member,
 		Grant:  j.grants[j.cfg.Rank],
@@ -241,8 +251,14 @@ func (j *joining) visit() (secret string, err error) {
 		return "", failf(System, "join: cannot answer rank 0: %v", err)
 	}
 	n, _, err := j.read(conn)
+	if err != nil {
+		return "", err
+	}
 	j.blind = !n.Lend
-	return n.Secret, err
+	if j.table, err = collective.ParseTable(n.Table); err != nil {
+		return "", failf(System, "join: the table of rank 0: %v", err)
+	}
+	return n.Secret, nil
 }
 
 // read takes the next note from rank 0.
@@ -349,7 +365,7 @@ func (j *joining) host() (secret string, err error) {
 	for _, g := range guests {
 		if g != nil {
 			// A rank that is lost now is found out by its process handle.
-			write(g.conn, note{Secret: secret, Lend: !j.blind})
+			write(g.conn, note{Secret: secret, Lend: !j.blind, Table: j.table.String()})
 		}
 	}
 	return secret, nil
@@ -436,8 +452,8 @@ func (j *joining) refuse(g *guest, guests []*guest) error {
 	switch {
 	case g.err != nil:
 		return g.err
-	case h.Version != version:
-		return failf(Mismatch, "join: rank %d speaks version %d, rank 0 version %d (install the same Ringlane for all ranks)", h.Rank, h.Version, version)
+	case h.Version != Version:
+		return failf(Mismatch, "join: rank %d speaks version %d, rank 0 version %d (install the same Ringlane for all ranks)", h.Rank, h.Version, Version)
 	case h.Job != j.cfg.Job:
 		return failf(Mismatch, "join: rank %d belongs to another job (give two jobs two names in RINGLANE_JOB)", h.Rank)
 	case h.Config == nil || h.Rank <= 0 || h.Rank >= j.cfg.Size:

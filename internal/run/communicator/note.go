@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// version of the meeting's messages and of the layout of windows.
-const version = 2
+// Version of the meeting's messages and of the layout of windows.
+const Version = 3
 
 // note is every message of a meeting. Hello carries the descriptors of the
 // sender's window and process; so does the introduction of each member.
@@ -24,6 +24,7 @@ type note struct {
 	Blind     bool   `json:",omitempty"` // answer: this rank cannot map the arenas
 	Secret    string `json:",omitempty"` // go
 	Lend      bool   `json:",omitempty"` // go: all ranks see the arenas of all
+	Table     string `json:",omitempty"` // go: the table that all ranks choose by
 	Error     string `json:",omitempty"`
 	ErrorCode Code   `json:",omitempty"`
 }

@@ -57,14 +57,14 @@ func (d description) slot() uint64 {
 
 func (c *Comm) draw(p *plan, d description, call *Call) {
 	p.desc, p.rounds = d, 0
-	algorithm, protocol := c.Route(*call)
+	choice := c.Route(*call)
 	p.shared, p.private = sharedSimple, privateSimple
-	if protocol == collective.LL {
+	if choice.Protocol == collective.LL {
 		p.shared, p.private = sharedLL, privateLL
 	}
 	// What orders the data before a reference is the flag of simple.
-	p.lends = protocol == collective.Simple
-	key := routeKey{d.collective, algorithm, d.root}
+	p.lends = choice.Protocol == collective.Simple
+	key := routeKey{d.collective, choice.Algorithm, d.root}
 	if p.route = c.routes[key]; p.route == nil {
 		p.route = newRoute(key, c.size, c.rank)
 		c.routes[key] = p.route
@@ -77,7 +77,11 @@ func (c *Comm) draw(p *plan, d description, call *Call) {
 		element = p.wide
 	}
 	align := call.align()
-	p.most = min(c.layout.payload(p.private), c.layout.payload(p.shared)) / element / align * align
+	segment := min(c.layout.payload(p.private), c.layout.payload(p.shared))
+	if choice.Segment > 0 {
+		segment = min(segment, choice.Segment)
+	}
+	p.most = segment / element / align * align
 	for i := range p.route.program {
 		in, out := call.chunk(p.route.program[i].Chunk, p.route.chunks, c.size, c.rank)
 		n := max(in.len, out.len)

@@ -464,9 +464,9 @@ func TestChoiceOfAlgorithmIsTheSameOnAllRanks(t *testing.T) {
 			if k == schedule.SendRecv {
 				continue
 			}
-			a, p := c.Route(Call{Collective: k, Count: 100})
-			if _, err := collective.Find(k, a); err != nil || p == "" {
-				return fmt.Errorf("%v: %s %s: %v", k, a, p, err)
+			choice := c.Route(Call{Collective: k, Count: 100})
+			if _, err := collective.Find(k, choice.Algorithm); err != nil || choice.Protocol == "" {
+				return fmt.Errorf("%v: %v: %v", k, choice, err)
 			}
 		}
 		return nil

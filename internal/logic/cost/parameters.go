@@ -1,0 +1,51 @@
+// Package cost prices the schedules of collectives on one machine, and makes
+// the tuner's table of the prices, or of measurements in their place.
+package cost
+
+// Parameters are what a machine takes for the parts of a call, in nanoseconds
+// and nanoseconds a byte. Fit finds them from measured calls.
+type Parameters struct {
+	Cores int `json:"cores"` // that ranks can run on at the same time
+
+	Call    float64 `json:"call"`    // a call, before its first step and after its last
+	Send    float64 `json:"send"`    // putting a message into a slot, its bytes apart
+	Receive float64 `json:"receive"` // taking one from a slot, its bytes apart
+	Flight  float64 `json:"flight"`  // from a store on one core to a load that sees it on another
+	Switch  float64 `json:"switch"`  // handing a core to another rank, where ranks outnumber cores
+
+	Write  float64 `json:"write"`  // a byte into a slot
+	Read   float64 `json:"read"`   // a byte out of a slot that another core filled
+	Reduce float64 `json:"reduce"` // a byte of a term, beyond reading it
+	Copy   float64 `json:"copy"`   // a byte from the input to the output of one rank
+
+	// Words is how many times the bytes of a message cost in ll, which has half
+	// of every line for flags.
+	Words float64 `json:"words"`
+	// Far is how many times a byte costs once the buffers of a rank exceed Cache.
+	Far   float64 `json:"far"`
+	Cache int     `json:"cache"`
+}
+
+// Reference is the machine that the built-in table is for.
+func Reference() Parameters {
+	return Parameters{
+		Cores: 16,
+		Call:  60, Send: 25, Receive: 45, Flight: 80, Switch: 1500,
+		Write: 0.05, Read: 0.12, Reduce: 0.06, Copy: 0.05,
+		Words: 2.5, Far: 2, Cache: 1 << 20,
+	}
+}
+
+// The layout of a rank's staging memory, as far as it decides on time. A test
+// of the communicator compares it with the real one.
+const (
+	slots      = 4
+	staging    = 16 << 20
+	maxSegment = 128 << 10
+	llSegment  = 8 << 10
+)
+
+// segment is what a slot of a bulk channel holds among ranks.
+func segment(ranks int) int {
+	return min(maxSegment, staging/(slots*(1+2*(ranks-1)))/64*64-64)
+}
