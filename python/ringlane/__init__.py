@@ -5,6 +5,7 @@
     with ringlane.join() as comm:               # under `ringlane run -n 4 -- python ...`
         total = comm.all_reduce(np.ones(8, np.float32))
 
+Arrays from :func:`empty` lie where other ranks read them, so that collectives copy less.
 `ringlane.torch` is the backend for ``torch.distributed.init_process_group("ringlane")``.
 """
 
@@ -26,6 +27,7 @@ from .errors import (
     RinglaneError,
     SystemFailure,
 )
+from .window import empty
 
 __all__ = [
     "Busy",
@@ -41,6 +43,7 @@ __all__ = [
     "Request",
     "RinglaneError",
     "SystemFailure",
+    "empty",
     "join",
     "library_version",
 ]

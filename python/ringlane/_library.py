@@ -42,6 +42,8 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "size": (c_uint64, POINTER(c_int32)),
     "close": (c_uint64,),
     "abort": (c_uint64, c_char_p),
+    "alloc": (c_uint64, POINTER(c_void_p)),
+    "free": (c_void_p,),
     "all_reduce": (c_uint64, c_void_p, c_void_p, _COUNT, _CODE, _CODE, _REQUEST),
     "reduce": (c_uint64, c_void_p, c_void_p, _COUNT, _CODE, _CODE, c_int32, _REQUEST),
     "reduce_scatter": (c_uint64, c_void_p, c_void_p, _COUNT, _CODE, _CODE, _REQUEST),

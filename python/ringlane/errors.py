@@ -74,7 +74,10 @@ class Forked(RinglaneError):
 
 
 class OutOfMemory(RinglaneError, MemoryError):
-    """The machine granted less staging memory than asked for (``RINGLANE_STAGING`` lowers it)."""
+    """The machine granted less memory than asked for, to stage messages or in a window.
+
+    ``RINGLANE_STAGING`` lowers the former.
+    """
 
     status = 8
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -131,6 +132,22 @@ def wait_for(path: Path) -> None:
     """Wait until another rank has made the file; the runner's timeout bounds it."""
     while not path.exists():
         time.sleep(0.002)
+
+
+def windows() -> list[tuple[range, int]]:
+    """Return the address range and the bytes in memory of this process's own window."""
+    pieces = re.split(r"^(?=\w+-\w+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
+    found = []
+    for piece in pieces:
+        if "memfd:ringlane arena" in piece:
+            start, end = (int(edge, 16) for edge in piece.split()[0].split("-"))
+            resident = re.search(r"^Rss:\s+(\d+) kB", piece, re.MULTILINE)
+            found.append((range(start, end), int(resident[1]) << 10 if resident else 0))
+    return found
+
+
+def in_window(address: int) -> bool:
+    return any(address in where for where, _ in windows())
 
 
 if __name__ == "__main__":
