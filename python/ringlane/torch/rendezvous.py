@@ -14,6 +14,7 @@ from typing import Any
 
 from ..communicator import Communicator, join
 from ..errors import InvalidArgument
+from . import buckets
 from .process_group import ProcessGroup
 
 _KEY = "ringlane"
@@ -52,6 +53,7 @@ def create(options: Any) -> ProcessGroup:
         # After a failed join whoever is left tidies up: rank 0 may have been killed.
         if place["temporary"] and (rank == 0 or not joined):
             shutil.rmtree(place["directory"], ignore_errors=True)
+    buckets.install()
     return ProcessGroup(communicator)
 
 
