@@ -76,6 +76,7 @@ type Comm struct {
 	sequence uint64
 	partial  []byte
 	terms    []reduce.Source
+	pieces   []reduce.Source // of terms
 
 	barrierIn, barrierOut []byte
 
@@ -99,6 +100,7 @@ func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena
 		time:       sys.NewClock(),
 		partial:    make([]byte, max(l.segment, llPayload)),
 		terms:      make([]reduce.Source, 0, cfg.Size),
+		pieces:     make([]reduce.Source, cfg.Size),
 		barrierIn:  make([]byte, 1),
 		barrierOut: make([]byte, cfg.Size),
 		wake:       make(chan struct{}, 1),

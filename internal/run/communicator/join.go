@@ -194,7 +194,7 @@ func (j *joining) admit(rank int, m Member, lends int, fds []int) error {
 	var lent *shm.Window
 	if lends > 0 {
 		var err error
-		if lent, err = shm.OpenArena(fds[2], lends); err != nil {
+		if lent, err = shm.Open(fds[2], lends); err != nil {
 			j.blind = true // address space is short: do without
 		}
 	} else {

@@ -21,6 +21,8 @@ type operation struct {
 	tag       uint32
 	round     int
 	step      int
+	leadRound int // what lead sends next
+	leadStep  int
 	blockedOn int // the peer that the current step waits for, -1 for all
 	in, out   loan
 	// owed are the channels with messages that refer to memory of the caller.
@@ -47,7 +49,7 @@ func (o *operation) begin() {
 	o.started = max(o.submitted, c.turn)
 	o.plan = c.planFor(&o.call, o.plan)
 	o.tag = o.plan.tag(o.sequence)
-	o.round, o.step = 0, 0
+	o.round, o.step, o.leadRound, o.leadStep = 0, 0, 0, 0
 	o.in, o.out = loan{}, loan{}
 	if o.lends {
 		o.in, o.out = c.loanOf(o.call.In), c.loanOf(o.call.Out)
@@ -58,12 +60,12 @@ func (o *operation) begin() {
 	c.control.describe(o.sequence, o.desc)
 }
 
-// place is the current segment of the current step.
-func (o *operation) place() place {
+// place is the segment of a step in a round.
+func (o *operation) place(round, step int) place {
 	if o.rounds == 1 {
-		return o.places[o.step]
+		return o.places[step]
 	}
-	return o.plan.place(&o.call, o.route.program[o.step].Chunk, o.round, o.comm.size, o.comm.rank)
+	return o.plan.place(&o.call, o.route.program[step].Chunk, round, o.comm.size, o.comm.rank)
 }
 
 // advance carries out steps until one has to wait. It reports whether any was
@@ -71,9 +73,12 @@ func (o *operation) place() place {
 func (o *operation) advance() (moved bool, err *Error) {
 	for ; o.round < o.rounds; o.round++ {
 		for o.step < len(o.route.program) {
-			ok, err := o.try(&o.route.program[o.step])
-			if err != nil {
-				return moved, err
+			moved = o.lead() || moved
+			ok := o.step < o.leadStep || o.round < o.leadRound
+			if o.step >= o.route.leads {
+				if ok, err = o.try(o.step); err != nil {
+					return moved, err
+				}
 			}
 			if !ok {
 				return moved, nil
@@ -96,8 +101,25 @@ func (o *operation) advance() (moved bool, err *Error) {
 	return true, nil
 }
 
-func (o *operation) try(s *schedule.Step) (bool, *Error) {
-	at := o.place()
+// lead sends inputs, as far as there is room, a round before the other steps
+// get there: peers then find them when they come.
+func (o *operation) lead() (moved bool) {
+	for o.leadRound < o.rounds && o.leadRound <= o.round+1 {
+		for o.leadStep < o.route.leads {
+			if !o.send(o.leadRound, o.leadStep) {
+				return moved
+			}
+			o.leadStep++
+			moved = true
+		}
+		o.leadStep = 0
+		o.leadRound++
+	}
+	return moved
+}
+
+func (o *operation) try(step int) (bool, *Error) {
+	s, at := &o.route.program[step], o.place(o.round, step)
 	if at.elements == 0 {
 		return true, nil // every rank cuts the chunk alike, so its peer skips it too
 	}
@@ -110,11 +132,7 @@ func (o *operation) try(s *schedule.Step) (bool, *Error) {
 		return true, nil
 
 	case schedule.Send:
-		if !o.send(s, at, size) {
-			o.blockedOn = s.Peer
-			return false, nil
-		}
-		return true, nil
+		return o.send(o.round, step), nil
 
 	case schedule.Recv:
 		r := o.reader(s.Peer, s.Shared)
@@ -122,7 +140,7 @@ func (o *operation) try(s *schedule.Step) (bool, *Error) {
 		if !ok {
 			return false, err
 		}
-		copy(o.call.Out[at.out:at.out+size], message)
+		take(o.call.Out[at.out:at.out+size], message)
 		r.Release()
 		return true, nil
 
@@ -134,7 +152,12 @@ func (o *operation) try(s *schedule.Step) (bool, *Error) {
 
 // send puts a message into its channel, or a reference to it where its readers
 // can see the memory that it lies in.
-func (o *operation) send(s *schedule.Step, at place, size int) bool {
+func (o *operation) send(round, step int) bool {
+	s, at := &o.route.program[step], o.place(round, step)
+	size := at.elements * o.narrow
+	if size == 0 {
+		return true
+	}
 	var data []byte
 	var lend loan
 	switch s.Value {
@@ -148,19 +171,23 @@ func (o *operation) send(s *schedule.Step, at place, size int) bool {
 	w := o.writer(s.Peer)
 	if lend.ok && size >= lendFrom {
 		room, ok := w.Reserve(referenceBytes)
-		if ok {
-			lend.write(room, size)
-			w.Commit(o.tag | lent)
-			o.owe(w)
+		if !ok {
+			o.blockedOn = s.Peer
+			return false
 		}
-		return ok
+		lend.write(room, size)
+		w.Commit(o.tag | lent)
+		o.owe(w)
+		return true
 	}
 	room, ok := w.Reserve(len(data))
-	if ok {
-		copy(room, data)
-		w.Commit(o.tag)
+	if !ok {
+		o.blockedOn = s.Peer
+		return false
 	}
-	return ok
+	copy(room, data)
+	w.Commit(o.tag)
+	return true
 }
 
 // owe keeps the operation from ending before w is drained.
@@ -216,9 +243,9 @@ func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
 		terms = append(terms, term)
 	}
 	if s.Value == schedule.Partial {
-		o.kernel(o.comm.partial[:wide], true, terms, o.comm.size)
+		o.combine(o.comm.partial[:wide], true, terms, s.From)
 	} else {
-		o.kernel(o.call.Out[at.out:at.out+narrow], false, terms, o.comm.size)
+		o.combine(o.call.Out[at.out:at.out+narrow], false, terms, s.From)
 	}
 	for _, from := range s.From {
 		if from.Rank != o.comm.rank {
@@ -227,6 +254,47 @@ func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
 	}
 	clear(terms)
 	return true, nil
+}
+
+// claimed is how many bytes are claimed at a time: little enough to stay in the
+// first level of cache until they are read.
+const claimed = 4 << 10
+
+// take copies what a peer wrote.
+func take(dst, src []byte) {
+	for len(src) > claimed {
+		sys.Claim(src[:claimed])
+		copy(dst, src[:claimed])
+		dst, src = dst[claimed:], src[claimed:]
+	}
+	sys.Claim(src)
+	copy(dst, src)
+}
+
+// combine runs the kernel, a piece at a time, on terms of which those of other
+// ranks are claimed first.
+func (o *operation) combine(dst []byte, wide bool, terms []reduce.Source, from []schedule.Source) {
+	element := o.narrow
+	if wide {
+		element = o.wide
+	}
+	pieces := o.comm.pieces[:len(terms)]
+	elements := claimed / o.wide
+	for at, n := 0, len(dst)/element; at < n; at += elements {
+		end := min(at+elements, n)
+		for i, t := range terms {
+			size := o.narrow
+			if t.Wide {
+				size = o.wide
+			}
+			pieces[i] = reduce.Source{Wide: t.Wide, Data: t.Data[at*size : end*size]}
+			if from[i].Rank != o.comm.rank {
+				sys.Claim(pieces[i].Data)
+			}
+		}
+		o.kernel(dst[at*element:end*element], wide, pieces, o.comm.size)
+	}
+	clear(pieces)
 }
 
 func (o *operation) writer(peer int) channel.Writer {

@@ -145,6 +145,9 @@ type route struct {
 	chunks  int
 	program schedule.Program
 	partial bool // messages may carry partial results
+	// leads is how many steps the program begins with that send inputs through
+	// channels of their own, so that they may run ahead of the others.
+	leads int
 	// exposed says that an input is shown to everyone while its owner writes
 	// the result to the same place, if that is the same memory: who has read it
 	// is not implied by the result.
@@ -176,6 +179,7 @@ func newRoute(key routeKey, size, rank int) *route {
 		}
 	}
 	r.program = a.Program(size, rank, key.root)
+	r.leads = leading(r.program)
 	shown := map[int]bool{}
 	for _, s := range r.program {
 		switch {
@@ -186,4 +190,20 @@ func newRoute(key routeKey, size, rank int) *route {
 		}
 	}
 	return r
+}
+
+// leading counts the steps at the start of a program that send inputs, if no
+// later step sends through the same channels.
+func leading(p schedule.Program) (n int) {
+	lead := map[int]bool{}
+	for n < len(p) && p[n].Kind == schedule.Send && p[n].Value == schedule.Input {
+		lead[p[n].Peer] = true
+		n++
+	}
+	for _, s := range p[n:] {
+		if s.Kind == schedule.Send && lead[s.Peer] {
+			return 0
+		}
+	}
+	return n
 }

@@ -31,6 +31,7 @@ func stride(payload int) int { return line + (payload+line-1)/line*line }
 type slot struct {
 	sequence *atomic.Uint64 // number of the message in it, from 1
 	about    *uint64        // tag<<32 | length
+	line     []byte         // all of the above and the following
 	short    []byte         // the message if it has up to inline bytes
 	long     []byte         // the message if it has more
 }
@@ -48,6 +49,7 @@ func slots(mem []byte, payload int) (s [channel.Slots]slot) {
 		s[i] = slot{
 			sequence: sys.Word64(mem, at),
 			about:    &sys.Words64(mem[at+8 : at+header])[0],
+			line:     mem[at : at+line : at+line],
 			short:    mem[at+header : at+line : at+line],
 			long:     mem[at+line : at+line+payload : at+line+payload],
 		}
@@ -116,7 +118,9 @@ func (r *reader) Peek() ([]byte, uint32, bool) {
 }
 
 func (r *reader) Release() {
+	line := r.slots[r.received%channel.Slots].line
 	r.received++
 	r.ack.Store(r.received)
 	r.bell.Ring()
+	sys.Claim(line) // the writer is the next to write to it
 }

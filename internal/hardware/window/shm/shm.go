@@ -54,7 +54,7 @@ func create(name string, size int, flags int) (*Window, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("seal memfd: %w", err)
 	}
-	m, err := mapShared(fd, size, unix.PROT_READ|unix.PROT_WRITE)
+	m, err := mapShared(fd, size)
 	if err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -66,23 +66,14 @@ func create(name string, size int, flags int) (*Window, error) {
 // takes the descriptor over, also when it fails. Memory that is not sealed
 // against shrinking, or smaller than size, is refused: touching it could fault.
 func Open(fd, size int) (*Window, error) {
-	return admit(fd, size, unix.PROT_READ|unix.PROT_WRITE)
-}
-
-// OpenArena is Open for reading alone, of another process's Arena.
-func OpenArena(fd, size int) (*Window, error) {
-	return admit(fd, size, unix.PROT_READ)
-}
-
-func admit(fd, size, protection int) (*Window, error) {
-	m, err := open(fd, size, protection)
+	m, err := open(fd, size)
 	if err != nil {
 		unix.Close(fd)
 	}
 	return m, err
 }
 
-func open(fd, size, protection int) (*Window, error) {
+func open(fd, size int) (*Window, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read seals of a peer's memory: %w", err)
@@ -97,7 +88,7 @@ func open(fd, size, protection int) (*Window, error) {
 	if st.Size < int64(size) {
 		return nil, fmt.Errorf("a peer's memory has %d bytes, %d are needed", st.Size, size)
 	}
-	m, err := mapShared(fd, int(st.Size), protection)
+	m, err := mapShared(fd, int(st.Size))
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +96,8 @@ func open(fd, size, protection int) (*Window, error) {
 	return m, nil
 }
 
-func mapShared(fd, size, protection int) (*Window, error) {
-	mem, err := unix.Mmap(fd, 0, size, protection, unix.MAP_SHARED)
+func mapShared(fd, size int) (*Window, error) {
+	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("mmap %d bytes: %w", size, err)
 	}

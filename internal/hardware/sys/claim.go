@@ -1,0 +1,13 @@
+package sys
+
+// Claim asks for the cache lines of mem as if to write to them, and changes
+// nothing. A line that its reader holds alone goes to the next writer in one
+// transfer, and many at a time; one that both hold has to be taken away from
+// the other first, line by line, which on AMD's processors takes 4 to 10 times
+// as long. So whoever reads what another one writes over and over claims it
+// first. It costs what the reading would have cost.
+func Claim(mem []byte) {
+	if len(mem) > 0 {
+		claim(&mem[0], len(mem))
+	}
+}
