@@ -1,31 +1,56 @@
 package collective
 
-import "ringlane/internal/model/schedule"
+import (
+	"slices"
+	"sync"
+)
 
-// Defaults is the table for ranks that share memory, read off runs of
-//
-//	ringlane bench allreduce -n N --algo A --protocol P --sizes 8,64,…,64K
-//
-// for every A and P and N = 2, 4, 8, on a 16-core Xeon and a 2-core EPYC (Zen 4)
-// on 2026-11-29. The lines for more ranks continue what those show.
+// builtIn is what the cost model gives for its reference machine, where ranks
+// share memory; a test of package cost compares the two. What can be read off it:
 //
 //   - One step and n-1 reads win for as long as reading the whole message n-1
-//     times costs less than a second step: up to 4 KiB for 2 ranks, 2 KiB for
-//     4, 1 KiB for 8. Beyond, every rank reduces its own chunk.
-//   - Above 32 ranks the 3(n-1)+1 messages of direct cost a small message more
-//     than the logarithmic number of tree does.
+//     times costs less than a second step. Beyond, every rank reduces its own
+//     chunk.
+//   - Above 16 ranks the 3(n-1)+1 messages of direct cost a small message more
+//     than the logarithmic number of tree does, unless it is so small that only
+//     one rank has a chunk.
+//   - A root that reads n-1 whole messages is what a reduce waits for: tree shares
+//     that work out as soon as it outweighs the steps.
 //   - simple is nowhere slower than ll: memory that caches keep coherent and in
 //     order does not need a flag in every word, and ll takes twice the lines.
 //     ll is for windows that give no such order.
-func Defaults() Table {
-	allReduce := []schedule.Collective{schedule.AllReduce}
-	return Table{
-		{allReduce, 2, 4 << 10, Choice{Algorithm: "oneshot", Protocol: Simple}},
-		{allReduce, 4, 2 << 10, Choice{Algorithm: "oneshot", Protocol: Simple}},
-		{allReduce, 8, 1 << 10, Choice{Algorithm: "oneshot", Protocol: Simple}},
-		{allReduce, 32, 256, Choice{Algorithm: "oneshot", Protocol: Simple}},
-		{allReduce, 32, NoLimit, Choice{Algorithm: "direct", Protocol: Simple}},
-		{allReduce, NoLimit, 8 << 10, Choice{Algorithm: "tree", Protocol: Simple}},
-		{nil, NoLimit, NoLimit, Choice{Algorithm: "direct", Protocol: Simple}},
+const builtIn = `
+	allreduce:n<=2:<=8K=oneshot/simple
+	allreduce:n<=2=direct/simple
+	allreduce:n<=4:<=4K=oneshot/simple
+	allreduce:n<=4=direct/simple
+	allreduce:n<=16:<=2K=oneshot/simple
+	allreduce:n<=16=direct/simple
+	allreduce:n<=32:<=512=direct/simple
+	allreduce:n<=32:<=4K=tree/simple
+	allreduce:n<=32=direct/simple
+	allreduce:<=256=direct/simple
+	allreduce:<=16K=tree/simple
+	allreduce=direct/simple
+	reduce:n<=2=direct/simple
+	reduce:n<=4:<=128K=direct/simple
+	reduce:n<=4=tree/simple
+	reduce:n<=8:<=32K=direct/simple
+	reduce:n<=8=tree/simple
+	reduce:n<=16:<=512=direct/simple
+	reduce:n<=16=tree/simple
+	reduce:n<=32:<=1K=direct/simple
+	reduce:n<=32=tree/simple
+	reduce=tree/simple
+	any=direct/simple`
+
+var defaults = sync.OnceValue(func() Table {
+	t, err := ParseTable(builtIn)
+	if err != nil {
+		panic("collective: the built-in table: " + err.Error())
 	}
-}
+	return t
+})
+
+// Defaults is the table for a machine that nothing was measured on.
+func Defaults() Table { return slices.Clone(defaults()) }

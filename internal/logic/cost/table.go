@@ -45,7 +45,7 @@ func Segments(choice collective.Choice, ranks, bytes int) (all []collective.Choi
 	if choice.Protocol != collective.Simple {
 		return nil
 	}
-	for piece := 16 << 10; piece < segment(ranks) && piece < bytes; piece *= 2 {
+	for piece := 16 << 10; piece < Slot(ranks) && piece < bytes; piece *= 2 {
 		choice.Segment = piece
 		all = append(all, choice)
 	}
@@ -55,13 +55,13 @@ func Segments(choice collective.Choice, ranks, bytes int) (all []collective.Choi
 // Price asks the model for every candidate at every size.
 func (p Parameters) Price(c schedule.Collective, ranks int, sizes []int) []Point {
 	points := make([]Point, len(sizes))
-	prices := pricer{p, map[string][]schedule.Program{}}
+	prices := p.pricer()
 	for i, bytes := range sizes {
 		points[i] = Point{bytes, map[collective.Choice][]float64{}}
 		for _, choice := range Candidates(c, bytes) {
 			call := Call{Collective: c, Ranks: ranks, Bytes: bytes, Choice: choice}
 			times := []float64{prices.time(call)}
-			if call.Window = bytes >= lendFrom; call.Window {
+			if call.Window = bytes >= LendFrom; call.Window {
 				times = append(times, prices.time(call))
 			}
 			points[i].Times[choice] = times
@@ -72,7 +72,7 @@ func (p Parameters) Price(c schedule.Collective, ranks int, sizes []int) []Point
 
 // slack is how much slower than the best a choice may be to hold over several
 // sizes: noise is not worth a rule.
-const slack = 1.03
+const slack = 1.05
 
 // penalties says how much slower than the best each choice is, in the kind of
 // memory where it does worst. The kind of a buffer is known to its own rank
@@ -122,9 +122,8 @@ func Rules(points []Point) []collective.Rule {
 }
 
 // longest is the choice that stays good for the most points from the first one
-// on, and their number. Among equals the one that loses least wins.
+// on, and their number: among equals the plainest, since they differ by noise.
 func longest(points []Point) (best collective.Choice, length int) {
-	loss := map[collective.Choice]float64{}
 	var good []collective.Choice
 	for i, p := range points {
 		penalties := p.penalties()
@@ -132,36 +131,24 @@ func longest(points []Point) (best collective.Choice, length int) {
 		for _, x := range penalties {
 			least = min(least, x)
 		}
-		fits := func(c collective.Choice) bool {
-			x, tried := penalties[c]
-			return tried && x <= least*slack
-		}
 		var still []collective.Choice
-		if i == 0 {
-			for c := range penalties {
-				if fits(c) {
-					still = append(still, c)
-				}
-			}
-		} else {
-			for _, c := range good {
-				if fits(c) {
-					still = append(still, c)
-				}
+		for c, x := range penalties {
+			if x <= least*slack && (i == 0 || slices.Contains(good, c)) {
+				still = append(still, c)
 			}
 		}
 		if len(still) == 0 {
 			break
 		}
 		good, length = still, i+1
-		for _, c := range good {
-			loss[c] += math.Log(penalties[c])
-		}
 	}
-	slices.SortFunc(good, func(a, b collective.Choice) int {
-		return cmp.Or(cmp.Compare(loss[a], loss[b]), cmp.Compare(a.Segment, b.Segment), cmp.Compare(b.Protocol, a.Protocol), cmp.Compare(a.Algorithm, b.Algorithm))
-	})
-	return good[0], length
+	return slices.MinFunc(good, plainer), length
+}
+
+// plainer orders choices: a slot's length before pieces of it, simple before ll,
+// and then as collective.Algorithms lists them for most collectives.
+func plainer(a, b collective.Choice) int {
+	return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(b.Protocol, a.Protocol), cmp.Compare(a.Algorithm, b.Algorithm))
 }
 
 // crossing is the largest power of two between two points for which before is
@@ -199,7 +186,7 @@ func (p Point) ratio(a, b collective.Choice) float64 {
 
 // grid is the numbers of ranks for which the model is asked; one between two of
 // them does as the larger one.
-var grid = []int{2, 3, 4, 6, 8, 12, 16, 24, 32, 48, schedule.MaxRanks}
+var grid = []int{2, 4, 8, 16, 32, schedule.MaxRanks}
 
 // Table is the model's choice for every collective, number of ranks and size,
 // with measured in its place where there is any: those are whole lists of rules
@@ -235,7 +222,11 @@ func (p Parameters) rules(c schedule.Collective, measured map[int]collective.Tab
 	for _, n := range counts {
 		rules := of(measured[n], c)
 		if rules == nil {
-			rules = Rules(p.Price(c, n, Sizes))
+			sizes := Sizes
+			if c == schedule.Barrier {
+				sizes = []int{1}
+			}
+			rules = Rules(p.Price(c, n, sizes))
 		}
 		if slices.EqualFunc(rules, last, same) {
 			all = all[:len(all)-len(last)]

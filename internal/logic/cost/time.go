@@ -16,8 +16,9 @@ type Call struct {
 	Window bool // buffers lie in a window: simple sends references to them
 }
 
-// lendFrom is the size from which messages are references.
-const lendFrom = 1 << 10
+// LendFrom is the size from which on messages are references where the buffer
+// lies in a window; below, both kinds of memory are the same.
+const LendFrom = 1 << 10
 
 // simulated is the number of rounds that a long call is simulated for; the rest
 // goes on like the last of them.
@@ -28,7 +29,7 @@ const simulated = 2 * slots
 // engine does: a message is read when it is there, and a slot is written when it
 // is free.
 func (p Parameters) Time(c Call) float64 {
-	return pricer{p, map[string][]schedule.Program{}}.time(c)
+	return p.pricer().time(c)
 }
 
 // pricer keeps the programs of one collective among a number of ranks.
@@ -36,6 +37,8 @@ type pricer struct {
 	Parameters
 	programs map[string][]schedule.Program
 }
+
+func (p Parameters) pricer() pricer { return pricer{p, map[string][]schedule.Program{}} }
 
 func (p pricer) time(c Call) float64 {
 	a, err := collective.Find(c.Collective, c.Algorithm)
@@ -47,10 +50,11 @@ func (p pricer) time(c Call) float64 {
 		programs = a.Programs(c.Ranks, 0)
 		p.programs[a.Name] = programs
 	}
-	return p.walk(c, programs, a.Chunks(c.Ranks))
+	return p.walk(c, programs, a.Chunks(c.Ranks), simulated)
 }
 
-func (p Parameters) walk(c Call, programs []schedule.Program, chunks int) float64 {
+// walk simulates at most the given number of rounds.
+func (p Parameters) walk(c Call, programs []schedule.Program, chunks, most int) float64 {
 	w := &walk{Parameters: p, call: c, ranks: make([]rank, c.Ranks), channels: make([]channel, c.Ranks*(c.Ranks+1))}
 	w.cut(chunks)
 	for i := range w.ranks {
@@ -64,12 +68,12 @@ func (p Parameters) walk(c Call, programs []schedule.Program, chunks int) float6
 	if w.buffers(chunks) > p.Cache {
 		w.far = p.Far
 	}
-	if w.rounds <= simulated {
+	if w.rounds <= most {
 		return p.Call + w.finish(w.rounds)
 	}
-	half := w.finish(simulated / 2)
-	whole := w.finish(simulated)
-	return p.Call + whole + (whole-half)/(simulated/2)*float64(w.rounds-simulated)
+	half := w.finish(most / 2)
+	whole := w.finish(most)
+	return p.Call + whole + (whole-half)/float64(most-most/2)*float64(w.rounds-most)
 }
 
 type rank struct {
@@ -118,7 +122,7 @@ func (w *walk) cut(chunks int) {
 		w.chunk = (w.call.Bytes + chunks - 1) / chunks
 		w.chunk = (w.chunk + line - 1) / line * line
 	}
-	most := segment(w.call.Ranks)
+	most := Slot(w.call.Ranks)
 	if w.call.Protocol == collective.LL {
 		most = llSegment
 	}
@@ -277,7 +281,7 @@ func (w *walk) do(r *rank, s *schedule.Step) {
 }
 
 func (w *walk) lends(s *schedule.Step, n int) bool {
-	return w.call.Window && w.call.Protocol == collective.Simple && n >= lendFrom && s.Value != schedule.Partial
+	return w.call.Window && w.call.Protocol == collective.Simple && n >= LendFrom && s.Value != schedule.Partial
 }
 
 // take reads the next message.

@@ -140,3 +140,19 @@ func TestTheMachinesFileIsRead(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+// The cost model knows the layout of staging memory by figures of its own.
+func TestCostModelKnowsTheLayout(t *testing.T) {
+	for _, n := range []int{2, 8, 32, MaxRanks} {
+		l, err := newLayout(n, DefaultStaging)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := float64(cost.Slot(n)) / float64(l.segment); got < 0.9 || got > 1.1 {
+			t.Errorf("%d ranks: a slot of %d bytes, the model has %d", n, l.segment, cost.Slot(n))
+		}
+	}
+	if cost.LendFrom != lendFrom {
+		t.Errorf("references from %d bytes on, the model has %d", lendFrom, cost.LendFrom)
+	}
+}
