@@ -21,9 +21,15 @@ import (
 	"ringlane/internal/run/launch"
 )
 
-// benchRankCommand is what each rank of a benchmark runs; its one argument is
-// the benchmark.Options as JSON.
+// benchRankCommand is what each rank of a benchmark runs; its one argument is a
+// benchTask as JSON.
 const benchRankCommand = "bench-rank"
+
+// benchTask is what ranks do: time a collective, or compare choices.
+type benchTask struct {
+	Measure *benchmark.Options
+	Sweep   *benchmark.Sweep
+}
 
 type benchFlags struct {
 	ranks      string
@@ -37,12 +43,17 @@ type benchFlags struct {
 	protocol   string
 	iterations int
 	inPlace    bool
+	window     bool
 	json       bool
 	bind       bindFlag
+
+	tune, check, table bool
+	within             time.Duration
+	changed            func(flag string) bool
 }
 
 func newBenchCommand() *cobra.Command {
-	f := benchFlags{ranks: "auto", device: "cpu", smallest: "8", largest: "64M", factor: 4, dtype: "f32", op: "sum", algorithm: "auto", protocol: "auto"}
+	f := benchFlags{ranks: "auto", device: "cpu", smallest: "8", largest: "64M", factor: 4, dtype: "f32", op: "sum", algorithm: "auto", protocol: "auto", within: 45 * time.Second}
 	names := []string{}
 	for _, c := range schedule.Collectives {
 		names = append(names, c.String())
@@ -66,15 +77,37 @@ the median time, busbw that times 2(n-1)/n for allreduce, (n-1)/n for those that
 scatter or gather, 1 for the others. wrong counts the elements that are not what
 exact arithmetic gives, over all ranks.
 
-With --json the output is one object, {"collective","ranks","device","machine",
-"setup","rows"}, and for several rank counts a list of them.
+--tune measures which algorithm, protocol and segment suit each collective and size
+on this machine, and keeps that in $XDG_CACHE_HOME/ringlane, or ~/.cache/ringlane,
+where rank 0 of every job finds it; a cost model fitted to the same measurements
+fills in other numbers of ranks. Each -n is measured for --within. Interrupted, it
+leaves what was there. --check compares the table in force with each algorithm and
+protocol for all sizes and says where it loses most. Both compare COLLECTIVE, or
+all that have a choice. --table prints the table in force and where it comes from.
+
+RINGLANE_TUNE holds rules that come before that table, separated by ";":
+
+  COLLECTIVE[:n<=RANKS][:<=SIZE]=ALGORITHM[/PROTOCOL[/SEGMENT]]
+
+as in allreduce:n<=2:<=4K=oneshot/simple;allreduce=direct/simple/128K. The first
+rule that fits holds. COLLECTIVE is a name, several with commas, or any for all
+that have the algorithm; SIZE is the buffer of allreduce, broadcast and reduce,
+and what one rank gives one other in the rest; SEGMENT bounds the bytes of one
+message. "default" stands for the built-in table alone.
+
+With --json the output is one object, {"collective","ranks","device","memory",
+"machine","setup","rows"}, and for several rank counts a list of them; --tune
+gives {"machine","before","after","model_off","measured"}, --check {"machine",
+"table","checked","worst"}, --table {"machine","sources","tune","rules"}.
 
 Exit status: 0 if all results are right, 1 if one is wrong or a call failed, 2
 for a wrong command line.`,
 		Example: `  ringlane bench allreduce -n 4
   ringlane bench allreduce -n 2,4 --json
   ringlane bench alltoall -n 4 --sizes 8,4K,1M --dtype bf16
-  ringlane bench allreduce -n 4 --algo ring --protocol simple --min 1M`,
+  ringlane bench allreduce -n 4 --algo ring --protocol simple --min 1M
+  ringlane bench --tune -n 2,4
+  ringlane bench --check -n 2 --sizes 64,16K,1M`,
 		ValidArgs: names,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -83,6 +116,13 @@ for a wrong command line.`,
 			return nil
 		},
 		RunE: func(command *cobra.Command, args []string) error {
+			f.changed = command.Flags().Changed
+			switch {
+			case f.table:
+				return showTable(f, args, command.OutOrStdout())
+			case f.tune || f.check:
+				return tune(f, args, command.OutOrStdout(), command.ErrOrStderr())
+			}
 			return bench(f, args, command.OutOrStdout())
 		},
 	}
@@ -99,6 +139,11 @@ for a wrong command line.`,
 	flags.StringVar(&f.protocol, "protocol", f.protocol, "`PROTOCOL`: auto ll simple")
 	flags.IntVar(&f.iterations, "iters", 0, "timed `CALLS` a size (as many as fit half a second)")
 	flags.BoolVar(&f.inPlace, "in-place", false, "use one buffer for input and output, as torch does")
+	flags.BoolVar(&f.window, "window", false, "use buffers in a window, which peers read where they lie")
+	flags.BoolVar(&f.tune, "tune", false, "measure what suits this machine, and keep it")
+	flags.BoolVar(&f.check, "check", false, "compare the table in force with each fixed choice")
+	flags.BoolVar(&f.table, "table", false, "print the table in force and where it comes from")
+	flags.DurationVar(&f.within, "within", f.within, "`TIME` that --tune and --check take for each number of ranks, about")
 	flags.BoolVar(&f.json, "json", false, "write JSON")
 	f.bind.add(flags)
 	return command
@@ -111,8 +156,8 @@ func newBenchRankCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			var o benchmark.Options
-			if err := json.Unmarshal([]byte(args[0]), &o); err != nil {
+			var task benchTask
+			if err := json.Unmarshal([]byte(args[0]), &task); err != nil {
 				return err
 			}
 			cfg, err := communicator.FromProcess()
@@ -125,12 +170,15 @@ func newBenchRankCommand() *cobra.Command {
 			}
 			defer c.Close()
 			out := json.NewEncoder(os.Stdout)
+			if task.Sweep != nil {
+				return task.Sweep.Run(c, func(r benchmark.Result) error { return out.Encode(r) })
+			}
 			if c.Rank() == 0 {
 				if err := out.Encode(benchmark.Describe(c)); err != nil {
 					return err
 				}
 			}
-			return benchmark.Measure(c, o, func(row benchmark.Row) error { return out.Encode(row) })
+			return benchmark.Measure(c, *task.Measure, func(row benchmark.Row) error { return out.Encode(row) })
 		},
 	}
 }
@@ -143,7 +191,8 @@ type benchResult struct {
 	Dtype      string            `json:"dtype"`
 	Op         string            `json:"op"`
 	InPlace    bool              `json:"in_place"`
-	CPUs       []string          `json:"cpus"` // that each rank is bound to, null where none is
+	Memory     string            `json:"memory"` // of the buffers: "ordinary" or "window"
+	CPUs       []string          `json:"cpus"`   // that each rank is bound to, null where none is
 	Machine    benchmark.Machine `json:"machine"`
 	Setup      benchmark.Setup   `json:"setup"`
 	Rows       []benchmark.Row   `json:"rows"`
@@ -160,7 +209,7 @@ func bench(f benchFlags, args []string, out io.Writer) error {
 	for _, n := range rankCounts {
 		r := benchResult{
 			Collective: o.Collective.String(), Ranks: n, Device: f.device,
-			Dtype: o.Type.String(), Op: o.Op.String(), InPlace: o.InPlace, Machine: machine, Rows: []benchmark.Row{},
+			Dtype: o.Type.String(), Op: o.Op.String(), InPlace: o.InPlace, Memory: o.Memory(), Machine: machine, Rows: []benchmark.Row{},
 		}
 		table := out
 		if f.json {
@@ -219,7 +268,7 @@ func (f *benchFlags) options(args []string) (o benchmark.Options, ranks []int, e
 	if f.iterations < 0 {
 		return o, nil, usagef("--iters %d: it must be 1 or more (0 leaves it to the time)", f.iterations)
 	}
-	o.Iterations, o.InPlace = f.iterations, f.inPlace
+	o.Iterations, o.InPlace, o.Window = f.iterations, f.inPlace, f.window
 	o.Sizes, err = f.sizeList()
 	if o.Collective == schedule.Barrier {
 		o.Sizes = []int{0}
@@ -258,7 +307,28 @@ func (f *benchFlags) sizeList() ([]int, error) {
 
 // measure starts n ranks and reads the rows that rank 0 writes.
 func (f *benchFlags) measure(o benchmark.Options, n int, r *benchResult, table io.Writer) error {
-	options, err := json.Marshal(o)
+	header := true
+	return f.start(n, benchTask{Measure: &o}, func(line []byte, binding launch.Binding) error {
+		if header {
+			header = false
+			for _, set := range binding.CPUs {
+				r.CPUs = append(r.CPUs, set.String())
+			}
+			err := json.Unmarshal(line, &r.Setup)
+			benchHeader(table, r, binding)
+			return err
+		}
+		var row benchmark.Row
+		err := json.Unmarshal(line, &row)
+		r.Rows = append(r.Rows, row)
+		benchRow(table, r, row)
+		return err
+	})
+}
+
+// start runs a task on n ranks and hands each line that rank 0 writes to read.
+func (f *benchFlags) start(n int, task benchTask, read func(line []byte, binding launch.Binding) error) error {
+	argument, err := json.Marshal(task)
 	if err != nil {
 		return err
 	}
@@ -270,38 +340,27 @@ func (f *benchFlags) measure(o benchmark.Options, n int, r *benchResult, table i
 	if err != nil {
 		return err
 	}
-	for _, set := range binding.CPUs {
-		r.CPUs = append(r.CPUs, set.String())
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot find this program to start it as ranks: %w", err)
 	}
-	read, write, err := os.Pipe()
+	from, to, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("cannot make a pipe: %w", err)
 	}
-	defer read.Close()
+	defer from.Close()
 	done := make(chan error, 1)
 	go func() {
-		defer write.Close()
+		defer to.Close()
 		done <- launch.Run(launch.Spec{
-			Command: []string{self, benchRankCommand, string(options)}, Ranks: n, Unmarked: true,
+			Command: []string{self, benchRankCommand, string(argument)}, Ranks: n, Unmarked: true,
 			Environ: append(os.Environ(), "RINGLANE_ALGO="+f.algorithm, "RINGLANE_PROTOCOL="+f.protocol),
-			Stdout:  write, Stderr: os.Stderr, Grace: 5 * time.Second, Bind: bind,
+			Stdout:  to, Stderr: os.Stderr, Grace: 5 * time.Second, Bind: bind,
 		})
 	}()
-	lines := bufio.NewScanner(read)
-	for i := 0; lines.Scan(); i++ {
-		if i == 0 {
-			err = errors.Join(err, json.Unmarshal(lines.Bytes(), &r.Setup))
-			benchHeader(table, r, binding)
-			continue
-		}
-		var row benchmark.Row
-		err = errors.Join(err, json.Unmarshal(lines.Bytes(), &row))
-		r.Rows = append(r.Rows, row)
-		benchRow(table, r, row)
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		err = errors.Join(err, read(lines.Bytes(), binding))
 	}
 	return errors.Join(<-done, err, lines.Err())
 }
@@ -314,6 +373,9 @@ func benchHeader(w io.Writer, r *benchResult, binding launch.Binding) {
 	place := "out of place"
 	if r.InPlace {
 		place = "in place"
+	}
+	if r.Memory == benchmark.Window {
+		place += ", in a window"
 	}
 	fmt.Fprintf(w, "# %s, %d ranks, %s, %s; %s, %d cores, Linux %s, %s\n", r.Collective, r.Ranks, r.Device, place, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Date)
 	fmt.Fprintf(w, "# staging memory %.1f MiB a rank%s (bound: RINGLANE_STAGING, 16M unless set), segments of %s\n",

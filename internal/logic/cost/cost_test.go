@@ -3,6 +3,7 @@ package cost
 import (
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -18,6 +19,9 @@ func choice(text string) collective.Choice {
 	}
 	return c
 }
+
+// reference is the model's table, made once.
+var reference = sync.OnceValue(func() collective.Table { return Reference().Table(nil) })
 
 // digits is a machine whose times can be told apart in a sum.
 var digits = Parameters{
@@ -116,7 +120,7 @@ func TestRoundsGoOnAsTheyWere(t *testing.T) {
 // The crossovers of allreduce that a 16-core Xeon showed, to within a factor of
 // two: one step and n-1 reads of everything up to these sizes, direct beyond.
 func TestKnownCrossovers(t *testing.T) {
-	table := Reference().Table(nil)
+	table := reference()
 	for ranks, bytes := range map[int]int{2: 4 << 10, 4: 2 << 10, 8: 1 << 10} {
 		if got := table.Choose(schedule.AllReduce, ranks, bytes/2).Algorithm; got != "oneshot" {
 			t.Errorf("%d ranks, %d bytes: %s", ranks, bytes/2, got)
@@ -132,13 +136,13 @@ func TestKnownCrossovers(t *testing.T) {
 
 // The built-in table is the one of the reference machine.
 func TestDefaultsAreTheReferenceMachines(t *testing.T) {
-	if want, got := Reference().Table(nil).String(), collective.Defaults().String(); want != got {
+	if want, got := reference().String(), collective.Defaults().String(); want != got {
 		t.Errorf("Defaults is\n%s\nand the model gives\n%s", got, want)
 	}
 }
 
 func TestTableChoosesWhatExists(t *testing.T) {
-	table := Reference().Table(nil)
+	table := reference()
 	if !table.Complete() || len(table.String()) > collective.MaxTable/4 {
 		t.Errorf("complete: %v, %d characters", table.Complete(), len(table.String()))
 	}
@@ -159,7 +163,7 @@ func TestMeasuredRulesComeFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, table := Reference().Table(nil), Reference().Table(map[int]collective.Table{5: measured})
+	model, table := reference(), Reference().Table(map[int]collective.Table{5: measured})
 	for n := 1; n <= 64; n++ {
 		for _, bytes := range []int{8, 100, 101, 1 << 20} {
 			want := model.Choose(schedule.AllReduce, n, bytes)

@@ -67,6 +67,17 @@ func TestEveryTypeAndOperatorVerifies(t *testing.T) {
 	}
 }
 
+// Buffers in a window give the same results, and are given back.
+func TestWindowVerifies(t *testing.T) {
+	for _, collective := range schedule.Collectives {
+		for _, row := range measure(t, 2, Options{Collective: collective, Sizes: []int{64, 50000}, Iterations: 2, Window: true, InPlace: collective == schedule.AllReduce}) {
+			if row.Wrong != 0 {
+				t.Errorf("%v: %+v", collective, row)
+			}
+		}
+	}
+}
+
 // A wrong result must not pass: every element that is off by one is counted.
 func TestWrongElementsAreCounted(t *testing.T) {
 	for _, typ := range dtype.Types {

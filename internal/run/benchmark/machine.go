@@ -3,14 +3,13 @@ package benchmark
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"ringlane/internal/hardware/sys"
+	"ringlane/internal/run/tuning"
 )
 
 // Machine is where numbers were taken; without it they mean nothing.
@@ -26,19 +25,11 @@ type Machine struct {
 // ThisMachine describes the machine at the given time.
 func ThisMachine(now time.Time) Machine {
 	m := Machine{
-		CPU:    "unknown",
+		CPU:    tuning.CPUModel(""),
 		Cores:  sys.Grants{}.Cores(),
 		Arch:   runtime.GOARCH,
 		Date:   now.UTC().Format(time.DateOnly),
 		Memory: "unknown",
-	}
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-				m.CPU = strings.TrimSpace(value)
-				break
-			}
-		}
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {

@@ -3,6 +3,7 @@
 package benchmark
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,6 +23,7 @@ type Options struct {
 	Sizes      []int // bytes, as nccl-tests counts them (see Row)
 	Iterations int   // timed calls a size; 0 fits them into half a second
 	InPlace    bool  // input and output share their memory, where the collective has such a form
+	Window     bool  // buffers lie in a window
 }
 
 // Row is the result of one size.
@@ -70,8 +72,7 @@ const (
 // All ranks call it with the same options.
 func Measure(c *communicator.Comm, o Options, emit func(Row) error) error {
 	for _, size := range o.Sizes {
-		b := newBench(c, o, size)
-		row, err := b.run()
+		row, err := measureSize(c, o, size)
 		if err != nil {
 			return err
 		}
@@ -84,21 +85,26 @@ func Measure(c *communicator.Comm, o Options, emit func(Row) error) error {
 	return nil
 }
 
+func measureSize(c *communicator.Comm, o Options, size int) (Row, error) {
+	b, err := newBench(c, o, size)
+	var row Row
+	if err == nil {
+		row, err = b.run()
+	}
+	return row, errors.Join(err, b.free())
+}
+
 type bench struct {
 	*communicator.Comm
 	Options
 	call communicator.Call
 	row  Row
+	lent [][]byte // buffers in a window
 }
 
-func newBench(c *communicator.Comm, o Options, size int) *bench {
+func newBench(c *communicator.Comm, o Options, size int) (*bench, error) {
 	b := &bench{Comm: c, Options: o}
-	element, n := o.Type.Size(), c.Size()
-	parts := 1
-	switch o.Collective {
-	case schedule.ReduceScatter, schedule.AllGather, schedule.Gather, schedule.Scatter, schedule.AllToAll:
-		parts = n
-	}
+	element, parts := o.Type.Size(), parts(o.Collective, c.Size())
 	count := max(size/(element*parts), 1)
 	if o.Collective == schedule.Barrier {
 		count, parts, element = 0, 0, 0
@@ -106,30 +112,66 @@ func newBench(c *communicator.Comm, o Options, size int) *bench {
 	b.row = Row{Bytes: count * element * parts, Count: count}
 	b.call = communicator.Call{Collective: o.Collective, Type: o.Type, Op: o.Op, Count: count}
 	if o.Collective == schedule.SendRecv {
-		b.call.In, b.call.Out = make([]byte, count*element), make([]byte, count*element)
 		b.row.Algorithm, b.row.Protocol = "direct", "simple"
-		return b
+		return b, b.buffers(count*element, count*element)
 	}
 	in, out, _ := c.Lengths(&b.call) // every count above is in range
-	b.call.In, b.call.Out = b.buffers(in*element, out*element)
 	choice := c.Route(b.call)
 	b.row.Algorithm, b.row.Protocol = choice.Algorithm, choice.Protocol
-	return b
+	return b, b.buffers(in*element, out*element)
 }
 
-func (b *bench) buffers(in, out int) ([]byte, []byte) {
-	if !b.InPlace || b.Collective == schedule.AllToAll {
-		return make([]byte, in), make([]byte, out)
+// parts is how many times a rank's share fits its larger buffer.
+func parts(c schedule.Collective, ranks int) int {
+	switch c {
+	case schedule.ReduceScatter, schedule.AllGather, schedule.Gather, schedule.Scatter, schedule.AllToAll:
+		return ranks
 	}
-	all := make([]byte, max(in, out))
+	return 1
+}
+
+// buffers makes the input and the output of the call.
+func (b *bench) buffers(in, out int) error {
+	if !b.InPlace || b.Collective == schedule.AllToAll || b.Collective == schedule.SendRecv {
+		var err, also error
+		b.call.In, err = b.memory(in)
+		b.call.Out, also = b.memory(out)
+		return errors.Join(err, also)
+	}
+	all, err := b.memory(max(in, out))
+	if err != nil {
+		return err
+	}
 	own := min(in, out)
 	switch {
 	case in == out:
-		return all, all
+		b.call.In, b.call.Out = all, all
 	case in < out: // allgather, gather: this rank's place in the output
-		return all[b.Rank()*own:][:in], all
+		b.call.In, b.call.Out = all[b.Rank()*own:][:in], all
+	default:
+		b.call.In, b.call.Out = all, all[b.Rank()*own:][:out]
 	}
-	return all, all[b.Rank()*own:][:out]
+	return nil
+}
+
+func (b *bench) memory(size int) ([]byte, error) {
+	if !b.Window {
+		return make([]byte, size), nil
+	}
+	m, err := communicator.Alloc(size)
+	if err == nil {
+		b.lent = append(b.lent, m)
+	}
+	return m, err
+}
+
+// free gives buffers in a window back.
+func (b *bench) free() (err error) {
+	for _, m := range b.lent {
+		err = errors.Join(err, communicator.Free(m))
+	}
+	b.lent = nil
+	return err
 }
 
 // perform makes one call.
