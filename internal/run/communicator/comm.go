@@ -205,8 +205,10 @@ func (c *Comm) Do(call Call) error {
 	if err == nil {
 		c.prepare(o)
 		c.collect() // what was submitted before comes first
-		c.queue = append(c.queue, o)
-		c.drive(o, never)
+		if !c.idle() || !c.dash(o) {
+			c.queue = append(c.queue, o)
+			c.drive(o, never)
+		}
 		err = o.result()
 	}
 	o.call.In, o.call.Out = nil, nil // it must not keep the buffers alive

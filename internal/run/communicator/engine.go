@@ -84,6 +84,26 @@ func (c *Comm) poll() (moved bool) {
 	return moved
 }
 
+// dash carries o out alone, as far as that goes without anything else to do or
+// a long wait. It reports whether o is over.
+func (c *Comm) dash(o *operation) bool {
+	if c.failed.Load() != nil {
+		return false
+	}
+	o.begin()
+	for range c.spins {
+		if _, err := o.advance(); err != nil {
+			return false // it comes again, and is dealt with, in poll
+		}
+		if o.finished {
+			c.complete(o, nil)
+			return true
+		}
+		sys.Pause()
+	}
+	return false
+}
+
 // complete tells the one who waits for o.
 func (c *Comm) complete(o *operation, err *Error) {
 	if err == nil {

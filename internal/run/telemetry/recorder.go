@@ -3,10 +3,8 @@ package telemetry
 
 import (
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"ringlane/internal/model/schedule"
 )
@@ -23,68 +21,39 @@ type Latency struct {
 	Max        float64 `json:"max_us"`
 }
 
-// Histograms reach from 1 ns to 2 hours and keep 3 significant digits, so that
-// a percentile is within 0.1 % of the value that was recorded.
-const (
-	lowest  = 1
-	highest = int64(2 * time.Hour)
-	digits  = 3
-)
-
-type series struct {
-	histogram *hdrhistogram.Histogram
-	bytes     int64
-	total     time.Duration
-}
-
-// Recorder collects latencies by collective. It is safe for concurrent use.
+// Recorder collects latencies by collective. One goroutine at a time records;
+// any may ask at any time, also while a collective hangs.
 type Recorder struct {
-	mu     sync.Mutex
-	series []*series // by collective, nil where none was recorded
+	series []atomic.Pointer[series] // by collective, nil where none was recorded
 }
 
 // NewRecorder makes an empty Recorder.
 func NewRecorder() *Recorder {
 	last := slices.Max(schedule.Collectives)
-	return &Recorder{series: make([]*series, last+1)}
+	return &Recorder{series: make([]atomic.Pointer[series], last+1)}
 }
 
 // Record adds one call that moved bytes and took d.
 func (r *Recorder) Record(c schedule.Collective, bytes int, d time.Duration) {
-	r.mu.Lock()
-	s := r.series[c]
+	s := r.series[c].Load()
 	if s == nil {
-		s = &series{histogram: hdrhistogram.New(lowest, highest, digits)}
-		r.series[c] = s
+		s = new(series)
+		r.series[c].Store(s)
 	}
-	s.bytes += int64(bytes)
-	s.total += d
-	// Within range after clamping, so it cannot fail.
-	_ = s.histogram.RecordValue(min(max(int64(d), lowest), highest))
-	r.mu.Unlock()
+	s.add(uint64(bytes), uint64(max(d, 0)))
 }
 
 // Latencies sums up what was recorded, in the order of schedule.Collectives.
 func (r *Recorder) Latencies() []Latency {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	list := []Latency{}
 	for _, c := range schedule.Collectives {
-		s := r.series[c]
+		s := r.series[c].Load()
 		if s == nil {
 			continue
 		}
-		us := func(q float64) float64 { return float64(s.histogram.ValueAtQuantile(q)) / 1e3 }
-		list = append(list, Latency{
-			Collective: c.String(),
-			Count:      s.histogram.TotalCount(),
-			Bytes:      s.bytes,
-			Seconds:    s.total.Seconds(),
-			P50:        us(50),
-			P99:        us(99),
-			P999:       us(99.9),
-			Max:        float64(s.histogram.Max()) / 1e3,
-		})
+		l := Latency{Collective: c.String(), Bytes: int64(s.bytes.Load()), Seconds: float64(s.total.Load()) / 1e9}
+		s.summarise(&l)
+		list = append(list, l)
 	}
 	return list
 }
