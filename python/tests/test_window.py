@@ -134,6 +134,7 @@ def forks() -> None:
     tensor += 1
     child = os.fork()
     if child == 0:
+        sys.unraisablehook = lambda _: os._exit(2)  # a finalizer that fails
         try:
             assert array.sum() == MIB
             assert tensor.sum() == MIB // 4
@@ -165,15 +166,26 @@ def forks() -> None:
 
 
 def after_exit() -> None:
-    """Leave arrays and tensors to the interpreter's end, and use them on the way."""
+    """Leave arrays, tensors and buckets to the interpreter's end, and use them on the way."""
+    kept: list[Any] = []
+    atexit.register(lambda: print(float(sum(x.sum() for x in kept))))  # after all others'
     import torch
+    import torch.distributed as dist
 
     import ringlane.torch
 
-    kept = [ringlane.empty(1000), ringlane.torch.empty(1000)]
-    kept.append(kept)  # a cycle
-    torch.kept = ringlane.torch.empty(1000)
-    atexit.register(lambda: print(float(kept[0].sum() + kept[1].sum() + torch.kept.sum())))
+    kept += [ringlane.empty(1000), ringlane.torch.empty(1000), ringlane.torch.empty(1000)]
+    for x in kept:
+        x[:] = 1
+    torch.kept = [kept[2], kept]  # one of them for longer, and a cycle
+    torch.kept.append(torch.kept)
+    dist.init_process_group("ringlane", rank=0, world_size=1, store=dist.HashStore())
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Linear(100, 100), gradient_as_bucket_view=True
+    )
+    model(torch.ones(2, 100)).sum().backward()
+    assert in_window(model.module.weight.grad.data_ptr())
+    torch.kept.append(model)
 
 
 def _collectives(group: Any, new: Callable[..., Any], count: int, dtype: Any) -> dict[str, Any]:
@@ -281,7 +293,7 @@ def test_exit_with_memory_in_use() -> None:
         check=False,
         timeout=60,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "0.0\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3000.0\n", "")
 
 
 @pytest.mark.parametrize("who", ["all", "one"])

@@ -38,7 +38,6 @@ from .._request import start
 from ..communicator import Communicator
 from ..errors import InvalidArgument, RinglaneError
 from .tensors import Finish, contiguous, copy_all, moved, one, reduced, same_shape, write_back
-from .window import empty
 from .work import DONE, KEEPS_WORK, Completer, Work, completed
 
 Tensor = torch.Tensor
@@ -105,14 +104,12 @@ class ProcessGroup(dist.ProcessGroup):
     supports_splitting = False
     supports_coalescing = False
 
-    # What FSDP's set_allocate_memory_from_process_group_for_comm asks for.
-
     def supports_tensor_alloc(self, device: torch.device) -> bool:
-        return device.type == "cpu"
+        """Return False: FSDP would allocate for every collective, which costs more than it saves.
 
-    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return a tensor in a window."""
-        return empty(size, dtype=dtype)
+        Its set_allocate_memory_from_process_group_for_comm asks, and does without then.
+        """
+        return False
 
     @property
     def communicator(self) -> Communicator:
