@@ -123,6 +123,9 @@ func (f *benchFlags) sweep(args []string) (s benchmark.Sweep, ranks []int, err e
 	if !f.changed("max") {
 		f.largest = bytesize.Format(sweepLargest)
 	}
+	if f.tune && !f.changed("factor") {
+		f.factor = 2
+	}
 	if f.ranks == "auto" { // every power of two that has cores, and all cores
 		f.ranks = "2"
 		cores := min(launch.Cores(), communicator.MaxRanks)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -18,9 +19,10 @@ import (
 // machine does meets all of them alike.
 type contest struct {
 	*bench
-	tables []collective.Table
-	rounds [][]float64 // of each table: the median of each round, in ns
-	calls  []int       // timed calls a round
+	tables  []collective.Table
+	rounds  [][]float64 // of each table: the median of each round, in ns
+	fastest []float64   // of each table: its fastest call, in ns
+	calls   []int       // timed calls a round
 }
 
 const (
@@ -28,8 +30,8 @@ const (
 	firstCalls   = 5
 	mostRounds   = 40
 	mostCalls    = 1000
-	// hopeless is how many times slower than the best a table may be in the first
-	// rounds to be asked again.
+	// hopeless is how many times slower than the best a table's fastest call may be
+	// in the first rounds for it to be asked again.
 	hopeless = 1.6
 )
 
@@ -39,7 +41,7 @@ const (
 // results are verified.
 func (c *contest) hold(limit time.Duration) ([]float64, error) {
 	n := len(c.tables)
-	c.rounds, c.calls = make([][]float64, n), make([]int, n)
+	c.rounds, c.fastest, c.calls = make([][]float64, n), make([]float64, n), make([]int, n)
 	base := c.Table()
 	defer func() { c.Use(base) }()
 	if err := c.verifyAll(); err != nil {
@@ -48,7 +50,7 @@ func (c *contest) hold(limit time.Duration) ([]float64, error) {
 	start := time.Now()
 	alive := make([]int, n)
 	for i := range alive {
-		alive[i], c.calls[i] = i, firstCalls
+		alive[i], c.calls[i], c.fastest[i] = i, firstCalls, math.Inf(1)
 	}
 	for round := 0; ; round++ {
 		elapsed, err := c.round(alive, start)
@@ -73,13 +75,9 @@ func (c *contest) hold(limit time.Duration) ([]float64, error) {
 // promising drops the tables that the first rounds showed to be far behind, and
 // settles how many calls the others make in each round.
 func (c *contest) promising(limit, elapsed time.Duration) (alive []int) {
-	least := make([]float64, len(c.tables))
-	for i, medians := range c.rounds {
-		least[i] = slices.Min(medians)
-	}
-	best := slices.Min(least)
-	for i := range c.tables {
-		if least[i] <= hopeless*best {
+	best := slices.Min(c.fastest)
+	for i, t := range c.fastest {
+		if t <= hopeless*best {
 			alive = append(alive, i)
 		}
 	}
@@ -87,7 +85,7 @@ func (c *contest) promising(limit, elapsed time.Duration) (alive []int) {
 	// barrier before each.
 	share := float64(limit-elapsed) / 10 / float64(len(alive))
 	for _, i := range alive {
-		c.calls[i] = max(3, min(int(share/(2*least[i])), mostCalls))
+		c.calls[i] = max(3, min(int(share/(2*slices.Min(c.rounds[i]))), mostCalls))
 	}
 	return alive
 }
@@ -123,6 +121,7 @@ func (c *contest) round(alive []int, start time.Time) (time.Duration, error) {
 		rest = rest[c.calls[i]:]
 		slices.Sort(turn)
 		c.rounds[i] = append(c.rounds[i], turn[len(turn)/2])
+		c.fastest[i] = min(c.fastest[i], turn[0])
 	}
 	return time.Duration(rest[0]), nil
 }

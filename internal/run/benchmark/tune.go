@@ -1,6 +1,7 @@
 package benchmark
 
 import (
+	"slices"
 	"time"
 
 	"ringlane/internal/logic/collective"
@@ -59,6 +60,15 @@ type point struct {
 	window     bool
 }
 
+// weight is the share of the time that a point gets: calls of large messages
+// are few in any time.
+func (p point) weight() time.Duration {
+	if p.bytes >= 1<<20 {
+		return 3
+	}
+	return 1
+}
+
 // points lists what a sweep compares among ranks.
 func (s Sweep) points(ranks int, window bool) (all []point) {
 	for _, k := range s.Collectives {
@@ -87,21 +97,31 @@ func (s Sweep) Run(c *communicator.Comm, emit func(Result) error) error {
 		return err
 	}
 	points := s.points(c.Size(), window)
+	var weights time.Duration
+	for _, p := range points {
+		weights += p.weight()
+	}
 	for _, p := range points {
 		choices := cost.Candidates(p.collective, p.bytes)
-		if !s.Check {
+		fixed := len(choices)
+		auto := 0
+		if s.Check {
+			// What the table chooses may be a fixed choice itself.
+			choice := c.Table().Choose(p.collective, c.Size(), p.bytes)
+			if auto = slices.Index(choices, choice); auto < 0 {
+				auto, choices = fixed, append(choices, choice)
+			}
+		} else {
 			for _, choice := range choices {
 				choices = append(choices, cost.Segments(choice, c.Size(), p.bytes)...)
 			}
+			fixed = len(choices)
 		}
 		tables := make([]collective.Table, len(choices))
 		for i, choice := range choices {
 			tables[i] = always(p.collective, choice)
 		}
-		if s.Check {
-			tables = append(tables, c.Table())
-		}
-		times, err := compare(c, p, tables, s.Limit/time.Duration(len(points)))
+		times, err := compare(c, p, tables, s.Limit*p.weight()/weights)
 		if err != nil {
 			return err
 		}
@@ -109,12 +129,11 @@ func (s Sweep) Run(c *communicator.Comm, emit func(Result) error) error {
 			continue
 		}
 		r := Result{Collective: p.collective.String(), Bytes: p.bytes, Memory: Options{Window: p.window}.Memory()}
-		for i, choice := range choices {
+		for i, choice := range choices[:fixed] {
 			r.Choices = append(r.Choices, Timed{choice.String(), times[i] / 1e3})
 		}
 		if s.Check {
-			auto := c.Table().Choose(p.collective, c.Size(), p.bytes)
-			r.Auto = &Timed{auto.String(), times[len(choices)] / 1e3}
+			r.Auto = &Timed{choices[auto].String(), times[auto] / 1e3}
 		}
 		if err := emit(r); err != nil {
 			return err
