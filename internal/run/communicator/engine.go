@@ -158,6 +158,9 @@ func (c *Comm) drive(w waiter, until time.Duration) {
 		if until != never && now > until {
 			return
 		}
+		if c.lanes.relax() {
+			continue
+		}
 		ticket := c.control.bell.Doze()
 		if c.poll() {
 			c.control.bell.Awake()

@@ -20,8 +20,10 @@ type message struct {
 	typ  dtype.Type
 	peer int // AnySource only for a receive
 	tag  int32
-	at   int // bytes done
-	from int // receive: the sender, once matched
+	at   int  // bytes done
+	from int  // receive: the sender, once matched
+	sent bool // send: all of it is in the channel
+	lent bool // send: the channel holds a reference to buf
 }
 
 func (m *message) String() string {
@@ -40,8 +42,12 @@ func (m *message) String() string {
 // and element type.
 const laneHeader = 16
 
-// laneTag marks lane segments; they need no agreement beyond their header.
-const laneTag = 0x6c616e65
+// laneTag marks lane segments; they need no agreement beyond their header. The
+// one segment of a message that is lent has the reference after its header.
+const (
+	laneTag     = 0x6c616e64
+	laneTagLent = laneTag | lent
+)
 
 // parcel is a message that arrived before a receive with its tag was posted.
 type parcel struct {
@@ -68,6 +74,8 @@ type lanes struct {
 	receives []*message   // not matched yet, in order of posting
 	arrivals []arrival    // by peer
 	open     int          // messages under way
+	// unasked lets messages be taken over that nobody has asked for yet.
+	unasked bool
 }
 
 func newLanes(c *Comm) *lanes {
@@ -90,12 +98,18 @@ func (l *lanes) poll() (moved bool, err *Error) {
 	for p := range l.sends {
 		for len(l.sends[p]) > 0 {
 			m := l.sends[p][0]
-			ok := l.push(m)
-			moved = moved || ok
-			if !ok {
+			if !m.sent {
+				if !l.push(m) {
+					break
+				}
+				moved = true
+				m.sent = m.at == len(m.buf)
+			}
+			if m.lent && !l.comm.ends.to[lane][p].Drained() {
 				break
 			}
-			if m.at == len(m.buf) {
+			if m.sent {
+				l.unasked = false
 				l.sends[p] = l.sends[p][1:]
 				l.finish(m, nil)
 			}
@@ -104,7 +118,7 @@ func (l *lanes) poll() (moved bool, err *Error) {
 	ok, err := l.redeem()
 	moved = moved || ok
 	for p := range l.arrivals {
-		for err == nil && (l.arrivals[p].busy || l.wanted(p)) {
+		for err == nil && (l.arrivals[p].busy || l.wanted(p) || l.unasked && p != l.comm.rank) {
 			ok, e := l.pull(p)
 			moved, err = moved || ok, e
 			if !ok {
@@ -115,27 +129,58 @@ func (l *lanes) poll() (moved bool, err *Error) {
 	return moved, err
 }
 
+// relax is for a wait that has become long. If it is for a message that is lent,
+// its receiver may wait likewise for this rank to take one of its own, before it
+// asks for ours; with messages by value both would have gone on. It reports
+// whether that changed anything.
+func (l *lanes) relax() bool {
+	if l.unasked {
+		return false
+	}
+	for p := range l.sends {
+		if len(l.sends[p]) > 0 && l.sends[p][0].lent {
+			l.unasked = true
+		}
+	}
+	return l.unasked
+}
+
 // push sends the next segment of m if there is room.
 func (l *lanes) push(m *message) bool {
+	w := l.comm.ends.to[lane][m.peer]
+	if loan := l.comm.loanOf(m.buf); loan.ok {
+		room, ok := w.Reserve(laneHeader + referenceBytes)
+		if ok {
+			m.address(room)
+			loan.write(room[laneHeader:], len(m.buf))
+			m.at, m.lent = len(m.buf), true
+			w.Commit(laneTagLent)
+		}
+		return ok
+	}
 	head := 0
 	if m.at == 0 {
 		head = laneHeader
 	}
 	n := min(len(m.buf)-m.at, l.comm.layout.segment-head)
-	w := l.comm.ends.to[lane][m.peer]
 	room, ok := w.Reserve(head + n)
 	if !ok {
 		return false
 	}
 	if head > 0 {
-		binary.LittleEndian.PutUint64(room, uint64(len(m.buf)))
-		binary.LittleEndian.PutUint32(room[8:], uint32(m.tag))
-		binary.LittleEndian.PutUint32(room[12:], uint32(m.typ))
+		m.address(room)
 	}
 	copy(room[head:], m.buf[m.at:m.at+n])
 	m.at += n
 	w.Commit(laneTag)
 	return true
+}
+
+// address writes the header of m.
+func (m *message) address(room []byte) {
+	binary.LittleEndian.PutUint64(room, uint64(len(m.buf)))
+	binary.LittleEndian.PutUint32(room[8:], uint32(m.tag))
+	binary.LittleEndian.PutUint32(room[12:], uint32(m.typ))
 }
 
 // wanted reports whether a receive that could take a message from p is posted.
@@ -200,7 +245,7 @@ func (l *lanes) pull(p int) (bool, *Error) {
 	if !ok {
 		return false, nil
 	}
-	if tag != laneTag || !a.busy && len(data) < laneHeader {
+	if tag&^lent != laneTag || !a.busy && len(data) < laneHeader {
 		return false, failf(Mismatch, "recv from %s: its channel holds something that is no message (does every rank run the same version?)", l.comm.who(p))
 	}
 	if !a.busy {
@@ -211,6 +256,11 @@ func (l *lanes) pull(p int) (bool, *Error) {
 			typ:  dtype.Type(binary.LittleEndian.Uint32(data[12:])),
 		}
 		data = data[laneHeader:]
+		if tag == laneTagLent {
+			if data = l.comm.borrow(p, data); len(data) != a.keep.size {
+				return false, failf(Mismatch, "recv from %s: the message refers to memory that it does not have (does every rank run the same version?)", l.comm.who(p))
+			}
+		}
 		var err *Error
 		if a.into, err = l.match(p, a.keep.tag, a.keep.typ, a.keep.size); err != nil {
 			return false, err
@@ -218,7 +268,9 @@ func (l *lanes) pull(p int) (bool, *Error) {
 	}
 	whole := false
 	if a.into != nil {
-		a.into.at += copy(a.into.buf[a.into.at:], data)
+		n := min(len(data), len(a.into.buf)-a.into.at)
+		take(a.into.buf[a.into.at:a.into.at+n], data[:n])
+		a.into.at += n
 		whole = a.into.at == len(a.into.buf)
 	} else {
 		a.keep.data = append(a.keep.data, data...)

@@ -183,3 +183,46 @@ func TestReferencesByEitherProtocol(t *testing.T) {
 		})
 	}
 }
+
+// Messages from windows arrive whole, in order and by tag, and a send is over
+// only when its memory is free again.
+func TestMessagesFromWindows(t *testing.T) {
+	together(t, 3, nil, func(c *Comm) error {
+		next, prev := (c.rank+1)%3, (c.rank+2)%3
+		b, err := Alloc(1 << 20)
+		if err != nil {
+			return err
+		}
+		defer Free(b)
+		for i, size := range []int{0, 1, lendFrom - 1, lendFrom, 300000, 1 << 20} {
+			for k := range b[:size] {
+				b[k] = byte(c.rank + i + k)
+			}
+			// All send before any asks, and the second tag is asked for first.
+			first, err := c.StartSend(b[:size], dtype.U8, next, 7)
+			if err != nil {
+				return err
+			}
+			if err := c.Send(b[:size/2], dtype.U8, next, 8); err != nil {
+				return err
+			}
+			half, whole := make([]byte, size/2), make([]byte, size)
+			if _, err := c.Recv(half, dtype.U8, prev, 8); err != nil {
+				return err
+			}
+			if _, err := c.Recv(whole, dtype.U8, AnySource, 7); err != nil {
+				return err
+			}
+			if err := first.Wait(0); err != nil {
+				return err
+			}
+			clear(b)
+			for k := range whole {
+				if want := byte(prev + i + k); whole[k] != want || k < len(half) && half[k] != want {
+					return fmt.Errorf("%d bytes: byte %d is %d, want %d", size, k, whole[k], want)
+				}
+			}
+		}
+		return nil
+	})
+}
