@@ -77,6 +77,8 @@ type Comm struct {
 	partial  []byte
 	terms    []reduce.Source
 	pieces   []reduce.Source // of terms
+	offers   [][]byte        // by rank, where it wants the chunk last reduced
+	offered  int             // how many do
 
 	barrierIn, barrierOut []byte
 
@@ -101,6 +103,7 @@ func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena
 		partial:    make([]byte, max(l.segment, llPayload)),
 		terms:      make([]reduce.Source, 0, cfg.Size),
 		pieces:     make([]reduce.Source, cfg.Size),
+		offers:     make([][]byte, cfg.Size),
 		barrierIn:  make([]byte, 1),
 		barrierOut: make([]byte, cfg.Size),
 		wake:       make(chan struct{}, 1),

@@ -148,11 +148,11 @@ func (l *lanes) relax() bool {
 // push sends the next segment of m if there is room.
 func (l *lanes) push(m *message) bool {
 	w := l.comm.ends.to[lane][m.peer]
-	if loan := l.comm.loanOf(m.buf); loan.ok {
+	if loan, none := l.comm.loanOf(m.buf), (loan{}); loan.ok {
 		room, ok := w.Reserve(laneHeader + referenceBytes)
 		if ok {
 			m.address(room)
-			loan.write(room[laneHeader:], len(m.buf))
+			loan.write(room[laneHeader:], len(m.buf), none)
 			m.at, m.lent = len(m.buf), true
 			w.Commit(laneTagLent)
 		}
@@ -257,7 +257,7 @@ func (l *lanes) pull(p int) (bool, *Error) {
 		}
 		data = data[laneHeader:]
 		if tag == laneTagLent {
-			if data = l.comm.borrow(p, data); len(data) != a.keep.size {
+			if data, _ = l.comm.borrow(p, data); len(data) != a.keep.size {
 				return false, failf(Mismatch, "recv from %s: the message refers to memory that it does not have (does every rank run the same version?)", l.comm.who(p))
 			}
 		}

@@ -16,10 +16,15 @@ import (
 // sender's call ends only when they have acknowledged the message. Each sender
 // decides for itself, so that ranks with ordinary buffers and ranks with
 // buffers in a window work together.
+//
+// Whoever lends the rank that reduces a chunk its input offers the place for the
+// result too. If all do, that rank puts the result there itself, and what it
+// then sends to everyone is an empty reference: it is done.
 const (
 	// lent is the bit of a tag that says reference.
 	lent           = 1
-	referenceBytes = 16 // offset, length
+	referenceBytes = 24 // offset, length, offset of the offer or noOffer
+	noOffer        = 1<<64 - 1
 	// lendFrom is the size from which on a reference pays for the wait for its
 	// acknowledgement.
 	lendFrom = 1 << 10
@@ -101,21 +106,30 @@ func (c *Comm) loanOf(buffer []byte) loan {
 
 func (l loan) from(offset int) loan { return loan{l.at + offset, l.ok} }
 
-func (l loan) write(room []byte, size int) {
+// write makes room a reference to size bytes, with the offer of as many bytes
+// for the result if there is one.
+func (l loan) write(room []byte, size int, offer loan) {
 	binary.LittleEndian.PutUint64(room, uint64(l.at))
 	binary.LittleEndian.PutUint64(room[8:], uint64(size))
+	binary.LittleEndian.PutUint64(room[16:], noOffer)
+	if offer.ok {
+		binary.LittleEndian.PutUint64(room[16:], uint64(offer.at))
+	}
 }
 
-// borrow is the memory that peer's reference means, or nil if it means none.
-func (c *Comm) borrow(peer int, reference []byte) []byte {
+// borrow is the memory that peer's reference means, and that it offers for the
+// result; nil where it means none.
+func (c *Comm) borrow(peer int, reference []byte) (data, offer []byte) {
 	if len(reference) != referenceBytes || c.peers[peer].arena == nil {
-		return nil
+		return nil, nil
 	}
 	mem := c.peers[peer].arena.Bytes
-	at := binary.LittleEndian.Uint64(reference)
 	size := binary.LittleEndian.Uint64(reference[8:])
-	if at > uint64(len(mem)) || size > uint64(len(mem))-at {
-		return nil
+	part := func(at uint64) []byte {
+		if at > uint64(len(mem)) || size > uint64(len(mem))-at {
+			return nil
+		}
+		return mem[at : at+size]
 	}
-	return mem[at : at+size]
+	return part(binary.LittleEndian.Uint64(reference)), part(binary.LittleEndian.Uint64(reference[16:]))
 }

@@ -32,8 +32,10 @@ func TestBuffersInWindows(t *testing.T) {
 						}
 						for _, count := range []int{1, lendFrom/4 + 1, 1000 + all.IntN(5000), 100000 + all.IntN(5000)} {
 							call := Call{Collective: k, Type: dtype.I32, Count: count, Root: all.IntN(n), Op: dtype.Sum}
-							if err := lendAndSpoil(c, call, own); err != nil {
-								return err
+							for _, always := range []bool{true, false} {
+								if err := lendAndSpoil(c, call, own, always); err != nil {
+									return err
+								}
 							}
 						}
 					}
@@ -44,9 +46,9 @@ func TestBuffersInWindows(t *testing.T) {
 	}
 }
 
-func lendAndSpoil(c *Comm, call Call, rng *rand.Rand) error {
+func lendAndSpoil(c *Comm, call Call, rng *rand.Rand, always bool) error {
 	memory := func(elements int) ([]byte, func(), error) {
-		if rng.IntN(2) == 0 {
+		if !always && rng.IntN(2) == 0 {
 			return make([]byte, 4*elements), func() {}, nil
 		}
 		skip := 4 * rng.IntN(3)
@@ -131,12 +133,19 @@ func TestForgedReferences(t *testing.T) {
 	together(t, 2, nil, func(c *Comm) error {
 		room := make([]byte, referenceBytes)
 		for _, l := range []struct{ at, size int }{{-1, 8}, {0, -1}, {1 << 62, 1 << 62}, {len(c.peers[1-c.rank].arena.Bytes), 1}} {
-			loan{l.at, true}.write(room, l.size)
-			if c.borrow(1-c.rank, room) != nil {
-				return fmt.Errorf("%d bytes at %d were believed", l.size, l.at)
+			for _, good := range []bool{false, true} {
+				bad := loan{l.at, true}
+				if good {
+					loan{0, true}.write(room, l.size, bad)
+				} else {
+					bad.write(room, l.size, loan{})
+				}
+				if data, offer := c.borrow(1-c.rank, room); offer != nil || data != nil && !good {
+					return fmt.Errorf("%d bytes at %d were believed", l.size, l.at)
+				}
 			}
 		}
-		if c.borrow(1-c.rank, room[:8]) != nil {
+		if data, _ := c.borrow(1-c.rank, room[:8]); data != nil {
 			return errors.New("half a reference was believed")
 		}
 		return nil
@@ -179,7 +188,7 @@ func TestReferencesByEitherProtocol(t *testing.T) {
 		set := func(cfg *Config) { cfg.Protocol = protocol }
 		together(t, 3, set, func(c *Comm) error {
 			rng := rand.New(rand.NewPCG(1, uint64(c.rank)))
-			return lendAndSpoil(c, Call{Collective: schedule.AllReduce, Type: dtype.I32, Op: dtype.Max, Count: 30000}, rng)
+			return lendAndSpoil(c, Call{Collective: schedule.AllReduce, Type: dtype.I32, Op: dtype.Max, Count: 30000}, rng, false)
 		})
 	}
 }

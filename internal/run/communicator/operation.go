@@ -49,6 +49,7 @@ func (o *operation) begin() {
 	o.started = max(o.submitted, c.turn)
 	o.plan = c.planFor(&o.call, o.plan)
 	o.tag = o.plan.tag(o.sequence)
+	c.offered = 0
 	o.round, o.step, o.leadRound, o.leadStep = 0, 0, 0, 0
 	o.in, o.out = loan{}, loan{}
 	if o.lends {
@@ -169,13 +170,28 @@ func (o *operation) send(round, step int) bool {
 		data = o.comm.partial[:at.elements*o.wide]
 	}
 	w := o.writer(s.Peer)
+	if s.Value == schedule.Output && o.comm.offered == o.comm.size-1 {
+		if _, ok := w.Reserve(0); !ok {
+			o.blockedOn = s.Peer
+			return false
+		}
+		for _, there := range o.comm.offers {
+			copy(there, data)
+		}
+		w.Commit(o.tag | lent)
+		return true
+	}
 	if lend.ok && size >= lendFrom {
 		room, ok := w.Reserve(referenceBytes)
 		if !ok {
 			o.blockedOn = s.Peer
 			return false
 		}
-		lend.write(room, size)
+		offer := loan{}
+		if s.Value == schedule.Input && o.route.offers[step] {
+			offer = o.out.from(at.out)
+		}
+		lend.write(room, size, offer)
 		w.Commit(o.tag | lent)
 		o.owe(w)
 		return true
@@ -208,7 +224,10 @@ func (o *operation) receive(r channel.Reader, peer, size int) ([]byte, bool, *Er
 		return nil, false, nil
 	}
 	if tag == o.tag|lent {
-		message = o.comm.borrow(peer, message)
+		if len(message) == 0 {
+			return nil, true, nil // the result has been put in its place
+		}
+		message, o.comm.offers[peer] = o.comm.borrow(peer, message)
 		tag = o.tag
 	}
 	if err := o.accept(peer, tag, len(message), size); err != nil {
@@ -220,6 +239,8 @@ func (o *operation) receive(r channel.Reader, peer, size int) ([]byte, bool, *Er
 func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
 	terms := o.comm.terms[:0]
 	narrow, wide := at.elements*o.narrow, at.elements*o.wide
+	clear(o.comm.offers)
+	o.comm.offered = 0
 	for _, from := range s.From {
 		term := reduce.Source{Wide: from.Value == schedule.Partial}
 		switch {
@@ -250,6 +271,11 @@ func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
 	for _, from := range s.From {
 		if from.Rank != o.comm.rank {
 			o.reader(from.Rank, from.Shared).Release()
+		}
+	}
+	for _, there := range o.comm.offers {
+		if there != nil {
+			o.comm.offered++
 		}
 	}
 	clear(terms)

@@ -148,6 +148,9 @@ type route struct {
 	// leads is how many steps the program begins with that send inputs through
 	// channels of their own, so that they may run ahead of the others.
 	leads int
+	// offers says of each step that it lends an input to the rank that will send
+	// everyone the result for the same chunk.
+	offers []bool
 	// exposed says that an input is shown to everyone while its owner writes
 	// the result to the same place, if that is the same memory: who has read it
 	// is not implied by the result.
@@ -180,6 +183,7 @@ func newRoute(key routeKey, size, rank int) *route {
 	}
 	r.program = a.Program(size, rank, key.root)
 	r.leads = leading(r.program)
+	r.offers = offering(r.program)
 	shown := map[int]bool{}
 	for _, s := range r.program {
 		switch {
@@ -206,4 +210,15 @@ func leading(p schedule.Program) (n int) {
 		}
 	}
 	return n
+}
+
+func offering(p schedule.Program) []bool {
+	offers := make([]bool, len(p))
+	for i, send := range p {
+		for _, s := range p[i+1:] {
+			offers[i] = offers[i] || send.Kind == schedule.Send && send.Value == schedule.Input && send.Peer != schedule.Everyone &&
+				s.Kind == schedule.Recv && s.Shared && s.Peer == send.Peer && s.Chunk == send.Chunk
+		}
+	}
+	return offers
 }
