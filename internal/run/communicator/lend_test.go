@@ -17,7 +17,7 @@ import (
 // they are one, and spoils its input as soon as its own call is over: no peer
 // may still read it.
 func TestBuffersInWindows(t *testing.T) {
-	for _, n := range []int{1, 2, 3, 4, 7} {
+	for _, n := range []int{1, 2, 3, 5} {
 		for _, algorithm := range []string{auto, "oneshot", "direct", "ring", "tree"} {
 			t.Run(fmt.Sprintf("%d/%s", n, algorithm), func(t *testing.T) {
 				seed := rand.Uint64()
@@ -30,7 +30,7 @@ func TestBuffersInWindows(t *testing.T) {
 						if k == schedule.SendRecv || k == schedule.Barrier {
 							continue
 						}
-						for _, count := range []int{1, lendFrom/4 + 1, 1000 + all.IntN(5000), 100000 + all.IntN(5000)} {
+						for _, count := range []int{1, lendFrom/4 + 1, 1000 + all.IntN(5000), 70000 + all.IntN(5000)} {
 							call := Call{Collective: k, Type: dtype.I32, Count: count, Root: all.IntN(n), Op: dtype.Sum}
 							for _, always := range []bool{true, false} {
 								if err := lendAndSpoil(c, call, own, always); err != nil {
