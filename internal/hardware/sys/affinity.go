@@ -2,6 +2,7 @@ package sys
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,12 @@ func Affinity() (cpu.Set, error) {
 		}
 	}
 	return set, nil
+}
+
+// Nodes is the number of the machine's NUMA nodes, at least 1.
+func Nodes() int {
+	names, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*") // the pattern is right
+	return max(len(names), 1)
 }
 
 // SetAffinity keeps the calling thread on the CPUs of set, and the processes

@@ -13,6 +13,7 @@ import (
 	"ringlane/internal/hardware/sys"
 	"ringlane/internal/hardware/window/shm"
 	"ringlane/internal/logic/collective"
+	"ringlane/internal/model/cpu"
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/telemetry"
@@ -22,6 +23,7 @@ import (
 type Member struct {
 	PID  int    `json:"pid"`
 	Host string `json:"host"`
+	CPUs string `json:"cpus,omitempty"` // that it may run on, as the kernel writes lists
 }
 
 type peer struct {
@@ -121,12 +123,32 @@ func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena
 	c.patience = DefaultTimeout
 	c.warn = func(text string) { fmt.Fprintf(os.Stderr, "ringlane: rank %d: %s\n", c.rank, text) }
 	c.spins = spinPolls
-	if cfg.Size > (sys.Grants{}).Cores() {
+	if cfg.Size > cores(peers) {
 		c.spins = spinPollsShared
 	}
 	c.direct.drives = true
 	c.behind.done = make(chan struct{}, 1)
 	return c
+}
+
+// cores is how many cores the ranks have between them: each may be bound to
+// some of its own, and a CPU quota, if there is one, holds for all.
+func cores(peers []peer) int {
+	all := map[int]bool{}
+	for p := range peers {
+		set, err := cpu.Parse(peers[p].CPUs)
+		if err != nil {
+			continue
+		}
+		for _, id := range set {
+			all[id] = true
+		}
+	}
+	n := len(all)
+	if quota, limited := (sys.Grants{}).Quota(); limited {
+		n = min(n, quota)
+	}
+	return n
 }
 
 // clock is the time since the communicator was made.

@@ -109,12 +109,23 @@ func (j *joining) own() error {
 		return failf(Memory, "join: rank %d cannot have %s of staging memory: %v (lower RINGLANE_STAGING, or raise the limit that ulimit -v shows)",
 			j.cfg.Rank, mebibytes(int64(j.layout.bytes)), err)
 	}
+	if sys.Nodes() > 1 {
+		// Private channels are written by peers: the first touch must be ours.
+		if err := w.Populate(); err != nil {
+			w.Close()
+			return failf(Memory, "join: %v (lower RINGLANE_STAGING)", err)
+		}
+	}
+	cpus := ""
+	if set, err := sys.Affinity(); err == nil {
+		cpus = set.String()
+	}
 	process, err := sys.Self()
 	if err != nil {
 		w.Close()
 		return failf(System, "join: %v", err)
 	}
-	j.peers[j.cfg.Rank] = peer{Member: Member{os.Getpid(), host}, window: w, process: process, control: controlOf(w.Bytes)}
+	j.peers[j.cfg.Rank] = peer{Member: Member{os.Getpid(), host, cpus}, window: w, process: process, control: controlOf(w.Bytes)}
 	j.grants = make([]grant, j.cfg.Size)
 	j.grants[j.cfg.Rank] = grant{limit.Group, limit.Available}
 	j.arenas = make([]int, j.cfg.Size)

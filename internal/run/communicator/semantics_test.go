@@ -537,3 +537,26 @@ func TestSleepingRanks(t *testing.T) {
 		t.Error("no cores")
 	}
 }
+
+// Ranks that are bound to cores of their own have as many as their sets hold
+// together, however few each one sees.
+func TestCoresOfBoundRanks(t *testing.T) {
+	most := 1 << 20
+	if quota, limited := (sys.Grants{}).Quota(); limited {
+		most = quota
+	}
+	for _, c := range []struct {
+		cpus []string
+		want int
+	}{
+		{[]string{"0", "1"}, 2}, {[]string{"0-1", "0-1", "0-1"}, 2}, {[]string{"0-3,8", "4-7", "7-9"}, 10}, {[]string{"", "3"}, 1},
+	} {
+		peers := make([]peer, len(c.cpus))
+		for i := range peers {
+			peers[i].CPUs = c.cpus[i]
+		}
+		if got := cores(peers); got != min(c.want, most) {
+			t.Errorf("%q: %d cores, want %d", c.cpus, got, c.want)
+		}
+	}
+}
