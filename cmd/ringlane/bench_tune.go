@@ -228,7 +228,7 @@ func (f *benchFlags) measureTable(s benchmark.Sweep, ranks []int, out, progress 
 		if err != nil {
 			return err
 		}
-		rules, seen, err := benchmark.Rules(n, results)
+		rules, seen, err := benchmark.Rules(n, launch.Cores(), results)
 		if err != nil {
 			return err
 		}

@@ -27,18 +27,14 @@ const builtIn = `
 	allreduce:n<=16:<=2K=oneshot/simple
 	allreduce:n<=16=direct/simple
 	allreduce:n<=32:<=512=direct/simple
-	allreduce:n<=32:<=4K=tree/simple
+	allreduce:n<=32:<=8K=tree/simple
 	allreduce:n<=32=direct/simple
 	allreduce:<=256=direct/simple
 	allreduce:<=16K=tree/simple
 	allreduce=direct/simple
 	reduce:n<=2=direct/simple
-	reduce:n<=4:<=128K=direct/simple
-	reduce:n<=4=tree/simple
-	reduce:n<=8:<=32K=direct/simple
+	reduce:n<=8:<=128K=direct/simple
 	reduce:n<=8=tree/simple
-	reduce:n<=16:<=512=direct/simple
-	reduce:n<=16=tree/simple
 	reduce:n<=32:<=1K=direct/simple
 	reduce:n<=32=tree/simple
 	reduce=tree/simple

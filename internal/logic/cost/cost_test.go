@@ -191,7 +191,7 @@ func TestRulesLoseLittle(t *testing.T) {
 			}
 			points = append(points, p)
 		}
-		table := collective.Table(Rules(points))
+		table := collective.Table(Rules(points, Slack))
 		for i, r := range table {
 			if i > 0 && r.MaxBytes <= table[i-1].MaxBytes {
 				t.Fatalf("%v: bounds do not rise", table)
@@ -203,7 +203,7 @@ func TestRulesLoseLittle(t *testing.T) {
 			for _, x := range penalties {
 				least = min(least, x)
 			}
-			if got := penalties[table.Choose(schedule.AllReduce, 2, p.Bytes)]; got > least*slack {
+			if got := penalties[table.Choose(schedule.AllReduce, 2, p.Bytes)]; got > least*Slack {
 				t.Fatalf("%v: %d bytes take %.2f times the best, %.2f is possible", table, p.Bytes, got, least)
 			}
 		}
@@ -220,7 +220,7 @@ func TestCrossing(t *testing.T) {
 		at   [2]float64 // of direct, where oneshot takes 1
 		want int
 	}{{[2]float64{2, 0.5}, 256}, {[2]float64{1.1, 0.2}, 64}, {[2]float64{5, 0.9}, 512}} {
-		rules := Rules([]Point{point(64, 1, test.at[0]), point(1024, 1, test.at[1])})
+		rules := Rules([]Point{point(64, 1, test.at[0]), point(1024, 1, test.at[1])}, Slack)
 		if len(rules) != 2 || rules[0].MaxBytes != test.want {
 			t.Errorf("%v: %v, want a bound of %d", test.at, rules, test.want)
 		}

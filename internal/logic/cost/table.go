@@ -70,9 +70,14 @@ func (p Parameters) Price(c schedule.Collective, ranks int, sizes []int) []Point
 	return points
 }
 
-// slack is how much slower than the best a choice may be to hold over several
+// How many times slower than the best a choice may be to hold over several
 // sizes: noise is not worth a rule.
-const slack = 1.05
+const (
+	Slack = 1.07
+	// SharedSlack is for measurements of ranks that share cores, where the kernel's
+	// scheduling moves times by more than any choice does.
+	SharedSlack = 1.4
+)
 
 // penalties says how much slower than the best each choice is, in the kind of
 // memory where it does worst. The kind of a buffer is known to its own rank
@@ -105,14 +110,14 @@ func (p Point) penalties() map[collective.Choice]float64 {
 // Rules turns points, in ascending order, into as few rules as keep every choice
 // within slack of the best one there is. They carry no collective and no bound
 // of ranks; the last one fits all sizes.
-func Rules(points []Point) []collective.Rule {
+func Rules(points []Point, slack float64) []collective.Rule {
 	var rules []collective.Rule
 	for i := 0; i < len(points); {
-		choice, end := longest(points[i:])
+		choice, end := longest(points[i:], slack)
 		end += i
 		bound := collective.NoLimit
 		if end < len(points) {
-			next, _ := longest(points[end:])
+			next, _ := longest(points[end:], slack)
 			bound = crossing(points[end-1], points[end], choice, next)
 		}
 		rules = append(rules, collective.Rule{MaxRanks: collective.NoLimit, MaxBytes: bound, Choice: choice})
@@ -123,7 +128,7 @@ func Rules(points []Point) []collective.Rule {
 
 // longest is the choice that stays good for the most points from the first one
 // on, and their number: among equals the plainest, since they differ by noise.
-func longest(points []Point) (best collective.Choice, length int) {
+func longest(points []Point, slack float64) (best collective.Choice, length int) {
 	var good []collective.Choice
 	for i, p := range points {
 		penalties := p.penalties()
@@ -226,7 +231,7 @@ func (p Parameters) rules(c schedule.Collective, measured map[int]collective.Tab
 			if c == schedule.Barrier {
 				sizes = []int{1}
 			}
-			rules = Rules(p.Price(c, n, sizes))
+			rules = Rules(p.Price(c, n, sizes), Slack)
 		}
 		if slices.EqualFunc(rules, last, same) {
 			all = all[:len(all)-len(last)]

@@ -163,9 +163,10 @@ func lends(c *communicator.Comm) (bool, error) {
 	return all[0] == 1, err
 }
 
-// Rules are what results among ranks say: for each collective the rules for that
-// number of ranks, and what a model of the machine can be fitted to.
-func Rules(ranks int, results []Result) (rules collective.Table, observed []cost.Observation, err error) {
+// Rules are what results among ranks on a number of cores say: for each
+// collective the rules for that number of ranks, and what a model of the machine
+// can be fitted to.
+func Rules(ranks, cores int, results []Result) (rules collective.Table, observed []cost.Observation, err error) {
 	points := map[schedule.Collective][]cost.Point{}
 	var order []schedule.Collective
 	for _, r := range results {
@@ -194,8 +195,12 @@ func Rules(ranks int, results []Result) (rules collective.Table, observed []cost
 			}
 		}
 	}
+	slack := cost.Slack
+	if ranks > cores {
+		slack = cost.SharedSlack
+	}
 	for _, k := range order {
-		for _, rule := range cost.Rules(points[k]) {
+		for _, rule := range cost.Rules(points[k], slack) {
 			rule.Collectives = []schedule.Collective{k}
 			rules = append(rules, rule)
 		}

@@ -63,7 +63,7 @@ func TestSweep(t *testing.T) {
 	if len(seen) != 2*len(most)-1 { // a barrier has no buffers
 		t.Errorf("%d kinds of results: %v", len(seen), seen)
 	}
-	rules, observed, err := Rules(2, results)
+	rules, observed, err := Rules(2, 2, results)
 	if err != nil || len(observed) < len(results) {
 		t.Errorf("%d observations, %v", len(observed), err)
 	}
@@ -94,7 +94,7 @@ func TestRulesFollowTimes(t *testing.T) {
 	result := func(bytes int, memory string, oneshot, direct float64) Result {
 		return Result{Collective: "allreduce", Bytes: bytes, Memory: memory, Choices: []Timed{{"oneshot/simple", oneshot}, {"direct/simple", direct}}}
 	}
-	rules, _, err := Rules(4, []Result{
+	rules, _, err := Rules(4, 4, []Result{
 		result(8, Ordinary, 1, 2),
 		result(4096, Ordinary, 2, 2.2), result(4096, Window, 3, 1), // oneshot loses more
 	})
@@ -102,7 +102,7 @@ func TestRulesFollowTimes(t *testing.T) {
 		t.Errorf("%v, %v", rules, err)
 	}
 	for _, bad := range []Result{{Collective: "magic"}, {Collective: "allreduce", Choices: []Timed{{"direct/magic", 1}}}} {
-		if _, _, err := Rules(2, []Result{bad}); err == nil {
+		if _, _, err := Rules(2, 2, []Result{bad}); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}
