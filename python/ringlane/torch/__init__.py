@@ -10,10 +10,10 @@ machine: every eager collective, send and recv, sub-groups, object collectives,
 DistributedDataParallel, and async work. Floating point, int8, uint8, int32, int64, bool
 and complex tensors are reduced with SUM, AVG, MIN, MAX and PRODUCT as far as gloo does;
 any dtype is moved. Tensors that are not contiguous are copied through a contiguous one.
+With torch 2.5 and 2.6 an async collective is already over when its call returns.
 
 :func:`empty` makes tensors in a window, which collectives copy less than others; DDP's
-gradient buckets lie in one by themselves, unless RINGLANE_WINDOW is 0.
-With torch 2.5 and 2.6 an async collective is already over when its call returns.
+gradient buckets lie in one without a word in the script, unless RINGLANE_WINDOW is 0.
 
 The deadline is the group's ``timeout``; RINGLANE_TIMEOUT overrides it. Failures are the
 exceptions of :mod:`ringlane.errors`.

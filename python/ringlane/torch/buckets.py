@@ -3,9 +3,9 @@
 DDP's reducer allocates flat buckets in C++, by at::empty: when it is made, and once more
 after the first backward pass, in the order in which the gradients came. A dispatch mode
 around these two calls answers with memory in a window; nothing else of DDP changes, nor
-does the DDP of any other backend. (What newer reducers offer instead, a backend's
-allocate_tensor, needs DDP_DISABLE_COMM_MEM=0 and a backend in C++.) The buckets of DDP's
-option lazy_bucket_allocation, made in every backward pass, stay in ordinary memory.
+does the DDP of any other backend. (Newer reducers can ask a Backend for memory, but only
+with DDP_DISABLE_COMM_MEM=0 in the environment, and our group is no Backend.) The buckets of
+DDP's option lazy_bucket_allocation, made in every backward pass, stay in ordinary memory.
 """
 
 from __future__ import annotations
