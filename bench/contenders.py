@@ -1,12 +1,20 @@
-"""The contenders of the AllReduce comparison: where they lie, how they are built and run.
+"""The contenders of the comparison: where they lie, how they are built and run.
 
-All of them run bench/peers.c, side by side, and take turns: the ranks of a contender sleep
-until they are told to measure. So whatever else the machine does meets all alike, and none
-is measured while another computes.
+All of them run bench/peers.c, or bench/gopeer, which is the same in Go, side by side, and take
+turns: the ranks of a contender sleep until they are told to measure. So whatever else the
+machine does meets all alike, and none is measured while another computes.
+
+Each rank has a share of the cores of its own, as many as there are for all, which is what
+`ringlane run` and Intel's launcher give and the others' give when asked. The thread that calls
+is kept on the first core of the share by the programs themselves, so that all contenders are
+measured between the same cores, whichever the launchers prefer. What a library runs beside it
+(Go's monitor and collector, progress threads) has the rest of the share, as beside a training
+process, and disturbs the calls only where the share is one core.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
@@ -20,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-HEADER = HERE.parent / "include" / "ringlane.h"
+ROOT = HERE.parent
 START_S = 60.0
 
 
@@ -34,7 +42,7 @@ class Kind:
 
     prefix: str  # below the peers directory; "" for ringlane
     launch: tuple[str, ...]
-    enough: tuple[str, ...] = ()  # options where every rank has a CPU
+    enough: tuple[str, ...] = ()  # options where every rank has a core; {share}: how many
     crowded: tuple[str, ...] = ()  # and where not
     env: dict[str, str] = field(default_factory=dict)
     crowded_env: dict[str, str] = field(default_factory=dict)
@@ -46,62 +54,84 @@ KINDS = {
     "openmpi": Kind(
         "openmpi",
         ("bin/mpiexec", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"),
-        ("--map-by", "core", "--bind-to", "core"),
+        ("--map-by", "slot:PE={share}", "--bind-to", "core"),
         ("--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"),
         {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
     ),
     "mpich": Kind(
         "mpich",
         ("bin/mpiexec",),
-        ("-bind-to", "core"),
+        ("-bind-to", "core:{share}"),
         crowded_env={"MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1"},
     ),
     "impi": Kind("impi", ("bin/mpiexec",), crowded_env={"I_MPI_PIN": "0", "I_MPI_WAIT_MODE": "1"}),
-    "ringlane": Kind("", ("ringlane", "run")),
+    "ringlane-c": Kind("", ("ringlane", "run")),
+    "ringlane-go": Kind("", ("ringlane", "run")),
 }
 
 
-def cpus() -> list[int]:
-    """Return a CPU of each core that this process may use."""
+def cores() -> list[list[int]]:
+    """Return the CPUs that this process may use, by core."""
     allowed = os.sched_getaffinity(0)
-    first = []
+    found: list[list[int]] = []
     for cpu in sorted(allowed):
         siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        try:
-            threads = {int(text) for text in re.split("[,-]", siblings.read_text())}
-        except (OSError, ValueError):
-            threads = {cpu}
-        if not threads & set(first):
-            first.append(cpu)
-    return first
+        threads = {cpu}
+        with contextlib.suppress(OSError, ValueError):
+            for text in siblings.read_text().split(","):
+                first, _, last = text.partition("-")
+                threads |= set(range(int(first), int(last or first) + 1))
+        if min(threads & allowed) == cpu:
+            found.append(sorted(threads & allowed))
+    return found
 
 
-def has_windows() -> bool:
-    """Report whether the C interface allocates buffers in windows."""
-    return "rl_alloc(" in HEADER.read_text()
+def shares(of: list[list[int]], ranks: int) -> list[list[int]]:
+    """Return the CPUs of each rank, of whole cores, or nothing if there are too few."""
+    each = len(of) // ranks
+    parts = [of[i * each : (i + 1) * each] for i in range(ranks)] if each else []
+    return [sorted(cpu for core in part for cpu in core) for part in parts]
 
 
 def build(name: str, peers: Path, library: Path, to: Path) -> Path:
-    """Compile bench/peers.c against a contender and return the program."""
+    """Compile a contender's program and return it."""
     program = to / f"peers-{name}"
-    if name == "ringlane":
-        include, lib, link = HEADER.parent, library.parent, ["-lringlane", "-DRINGLANE"]
-        if has_windows():
-            link.append("-DWINDOWS")
-    else:
-        prefix = (peers / KINDS[name].prefix).resolve()
-        include, lib, link = prefix / "include", prefix / "lib", ["-lmpi"]
-        if not (include / "mpi.h").exists():
-            raise Failed(f"there is no {include / 'mpi.h'}")
     to.mkdir(parents=True, exist_ok=True)
-    gcc = ["gcc", "-std=gnu11", "-O3", "-march=native", "-Wall", "-Wextra", "-o", str(program)]
-    gcc += [str(HERE / "peers.c"), f"-I{include}", f"-L{lib}", f"-Wl,-rpath,{lib}"]
-    done = subprocess.run(
-        [*gcc, "-Wl,--allow-shlib-undefined", *link], capture_output=True, text=True, check=False
-    )
+    env = dict(os.environ)
+    if name == "ringlane-go":
+        if shutil.which("go") is None and program.exists():
+            return program  # carried along to a machine without Go
+        command = ["go", "build", "-o", str(program), "./bench/gopeer"]
+        env["CGO_ENABLED"] = "0"
+    else:
+        if name == "ringlane-c":
+            include, lib, link = ROOT / "include", library.parent, ["-lringlane", "-DRINGLANE"]
+        else:
+            prefix = (peers / KINDS[name].prefix).resolve()
+            include, lib, link = prefix / "include", prefix / "lib", ["-lmpi"]
+            if not (include / "mpi.h").exists():
+                raise Failed(f"there is no {include / 'mpi.h'}")
+        command = ["gcc", "-std=gnu11", "-O3", "-march=native", "-Wall", "-Wextra"]
+        command += ["-o", str(program), "bench/peers.c", f"-I{include}", f"-L{lib}", *link]
+        command += [f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, capture_output=True, text=True, check=False
+        )
+    except OSError as why:
+        raise Failed(f"its program cannot be compiled: {why}") from why
     if done.returncode:
-        raise Failed(f"bench/peers.c does not compile: {done.stderr.strip()}")
+        raise Failed(f"its program does not compile: {done.stderr.strip()}")
     return program
+
+
+@dataclass(frozen=True)
+class What:
+    """What is measured."""
+
+    collective: str
+    dtype: str
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -111,7 +141,8 @@ class Times:
     seconds: array[float]
     wrong: int
     reduced_by: str
-    barrier: float  # seconds of an empty barrier of the same ranks, at the same moment
+    before: float  # seconds of an empty barrier of the same ranks, just before the calls
+    after: float  # and just after
 
 
 class Contender:
@@ -123,16 +154,17 @@ class Contender:
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
         self.directory = Path(tempfile.mkdtemp(prefix=f"peers-{name}-", dir=memory))
         self.log = tempfile.TemporaryFile()  # noqa: SIM115  open until stop
-        cores = cpus()
-        fits = ranks <= len(cores)
+        parts = shares(cores(), ranks)
+        each = len(cores()) // ranks
+        options = [text.format(share=each) for text in (kind.enough if parts else kind.crowded)]
         first, *rest = kind.launch
         launcher = str((peers / kind.prefix / first).resolve()) if kind.prefix else first
         self.command = [
-            *(launcher, *rest, *(kind.enough if fits else kind.crowded), "-n", str(ranks)),
-            *(() if kind.prefix else ("--",)),
-            *(str(program), str(self.directory), str(ranks), ",".join(map(str, cores))),
+            *(launcher, *rest, *options, "-n", str(ranks), *(() if kind.prefix else ("--",))),
+            *(str(program), str(self.directory), str(ranks)),
+            ":".join(",".join(map(str, part)) for part in parts) or "none",
         ]
-        self.env = {**kind.env, **({} if fits else kind.crowded_env)}
+        self.env = {**kind.env, **({} if parts else kind.crowded_env)}
         self.process: subprocess.Popen[bytes] | None = None
         self.pipes: list[int] = []
         try:
@@ -155,18 +187,16 @@ class Contender:
             self.stop()
             raise
 
-    def turn(
-        self, nbytes: int, dtype: str, seconds: float, limit: float, *, fresh: bool, window: bool
-    ) -> Times:
+    def turn(self, what: What, seconds: float, limit: float, *, fresh: bool, window: bool) -> Times:
         """Let the ranks measure for a while and return the times."""
-        command = f"{nbytes} {dtype} {seconds} {fresh:d} {window:d}\n".encode()
+        command = f"{what.collective} {what.nbytes} {what.dtype} {seconds} {fresh:d} {window:d}\n"
         for pipe in self.pipes[1:]:
-            os.write(pipe, command)
+            os.write(pipe, command.encode())
         deadline = time.monotonic() + limit
-        calls, wrong, how, barrier = self._line(limit).split()
+        calls, wrong, how, before, after = self._line(limit).split()
         times: array[float] = array("d")
         times.frombytes(self._bytes(int(calls) * times.itemsize, deadline))
-        return Times(times, int(wrong), how, float(barrier))
+        return Times(times, int(wrong), how, float(before), float(after))
 
     def stop(self) -> None:
         """End the ranks and remove what they used; those that do not end are killed."""

@@ -1,21 +1,25 @@
-/* One loop for every contender: AllReduce timed over Ringlane or over an MPI.
+/* One loop for every contender: collectives timed over Ringlane or over an MPI.
  *
  * bench/contenders.py compiles this file against each MPI's mpi.h and, with -DRINGLANE,
- * against ringlane.h. The contenders differ in the few functions of the first part; what is
- * timed, and the barrier before it, is the same code for all.
+ * against ringlane.h. The contenders differ in the few functions of the second part; what is
+ * timed, and the barrier before it, is the same code for all. bench/gopeer does the same over
+ * Ringlane's Go package: what is changed here is to be changed there.
  *
- *     peers DIRECTORY RANKS CPU[,CPU...]
+ *     peers DIRECTORY RANKS SHARES
  *
  * The contenders of a run live side by side and take turns: a rank sleeps in a read of
- * DIRECTORY/RANK until the next command, a line "BYTES DTYPE SECONDS FRESH WINDOW". Rank 0
- * writes the library's version to DIRECTORY/reply, and for each command a line "CALLS WRONG
- * HOW BARRIER" with CALLS doubles after it, the seconds of each call. BARRIER is the seconds
- * of an empty barrier: what it takes to hear of all ranks, the least that a call can take.
- * End of file ends the program.
+ * DIRECTORY/RANK until the next command, a line "COLLECTIVE BYTES DTYPE SECONDS FRESH WINDOW".
+ * Rank 0 writes the library's version to DIRECTORY/reply, and for each command a line "CALLS
+ * WRONG HOW BEFORE AFTER" with CALLS doubles after it, the seconds of each call. BEFORE and
+ * AFTER are the seconds of an empty barrier around the turn: what it takes to hear of all
+ * ranks, the least that a call can take. End of file ends the program.
  *
  * DIRECTORY/board is memory of all ranks, for the barrier and for the times. With a barrier
- * of its own, each library would be measured by how unevenly its ranks leave it. */
+ * of its own, each library would be measured by how unevenly its ranks leave it.
+ *
+ * SHARES are the CPUs of each rank, "0,1:2,3", or "none" where there are too few. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -44,6 +48,27 @@ static void *ordinary(size_t bytes)
 	return p;
 }
 
+/* The collectives. BYTES is the larger of a rank's buffers. */
+
+enum collective { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, ALL_TO_ALL, SEND_RECV, COLLECTIVES };
+
+static const char *const names[COLLECTIVES] = {
+	"allreduce", "reducescatter", "allgather", "broadcast", "alltoall", "sendrecv",
+};
+
+struct call {
+	enum collective collective;
+	bool bf16;
+	void *in, *out; /* the same for broadcast */
+	size_t count;   /* as the libraries count: of a part, where there are parts */
+	size_t inputs, outputs;
+};
+
+static int rank, ranks;
+
+/* sendrecv is a message to a neighbour and one back; who has none waits. */
+static bool has_peer(void) { return (rank ^ 1) < ranks; }
+
 /* The contenders. */
 
 #ifdef RINGLANE
@@ -69,26 +94,19 @@ static void version(char *text, size_t size) { snprintf(text, size, "%s", rl_ver
 
 static void *buffer(size_t bytes, bool window)
 {
-#ifdef WINDOWS
 	void *p;
-	if (window) {
-		must(rl_alloc(bytes, &p), "buffer");
-		return p;
-	}
-#endif
-	return window ? NULL : ordinary(bytes);
+	if (!window)
+		return ordinary(bytes);
+	must(rl_alloc(bytes, &p), "buffer");
+	return p;
 }
 
 static void release(void *p, bool window)
 {
-#ifdef WINDOWS
-	if (window) {
+	if (window)
 		must(rl_free(p), "free");
-		return;
-	}
-#endif
-	(void)window;
-	free(p);
+	else
+		free(p);
 }
 
 static const char *reduced_by(bool bf16)
@@ -97,9 +115,32 @@ static const char *reduced_by(bool bf16)
 	return "native";
 }
 
-static inline void all_reduce(const void *in, void *out, size_t count, bool bf16)
+static inline void perform(const struct call *c)
 {
-	must(rl_all_reduce(comm, in, out, count, bf16 ? RL_BF16 : RL_F32, RL_SUM, NULL), "all-reduce");
+	int32_t type = c->bf16 ? RL_BF16 : RL_F32, status = RL_OK;
+	switch (c->collective) {
+	case ALL_REDUCE:
+		status = rl_all_reduce(comm, c->in, c->out, c->count, type, RL_SUM, NULL);
+		break;
+	case REDUCE_SCATTER:
+		status = rl_reduce_scatter(comm, c->in, c->out, c->count, type, RL_SUM, NULL);
+		break;
+	case ALL_GATHER:
+		status = rl_all_gather(comm, c->in, c->out, c->count, type, NULL);
+		break;
+	case BROADCAST:
+		status = rl_broadcast(comm, c->in, c->count, type, 0, NULL);
+		break;
+	case ALL_TO_ALL:
+		status = rl_all_to_all(comm, c->in, c->out, c->count, type, NULL);
+		break;
+	default:
+		for (int i = 0; i < 2 && has_peer(); i++)
+			must((rank + i) % 2 == 0 ? rl_send(comm, c->in, c->count, type, rank ^ 1, 0, NULL)
+						 : rl_recv(comm, c->out, c->count, type, rank ^ 1, 0, NULL, NULL),
+			     names[SEND_RECV]);
+	}
+	must(status, names[c->collective]);
 }
 
 static void progress(void) {}
@@ -163,11 +204,35 @@ static void release(void *p, bool window)
 
 static const char *reduced_by(bool bf16) { return bf16 ? BF16_REDUCED_BY : "native"; }
 
-static inline void all_reduce(const void *in, void *out, size_t count, bool bf16)
+static inline void perform(const struct call *c)
 {
-	if (MPI_Allreduce(in, out, (int)count, bf16 ? BF16 : MPI_FLOAT, bf16 ? bf16_sum : MPI_SUM,
-			  MPI_COMM_WORLD) != MPI_SUCCESS)
-		die("MPI_Allreduce", "failed");
+	MPI_Datatype type = c->bf16 ? BF16 : MPI_FLOAT;
+	MPI_Op sum = c->bf16 ? bf16_sum : MPI_SUM;
+	int n = (int)c->count, status = MPI_SUCCESS;
+	switch (c->collective) {
+	case ALL_REDUCE:
+		status = MPI_Allreduce(c->in, c->out, n, type, sum, MPI_COMM_WORLD);
+		break;
+	case REDUCE_SCATTER:
+		status = MPI_Reduce_scatter_block(c->in, c->out, n, type, sum, MPI_COMM_WORLD);
+		break;
+	case ALL_GATHER:
+		status = MPI_Allgather(c->in, n, type, c->out, n, type, MPI_COMM_WORLD);
+		break;
+	case BROADCAST:
+		status = MPI_Bcast(c->in, n, type, 0, MPI_COMM_WORLD);
+		break;
+	case ALL_TO_ALL:
+		status = MPI_Alltoall(c->in, n, type, c->out, n, type, MPI_COMM_WORLD);
+		break;
+	default:
+		for (int i = 0; i < 2 && has_peer() && status == MPI_SUCCESS; i++)
+			status = (rank + i) % 2 == 0
+					 ? MPI_Send(c->in, n, type, rank ^ 1, 0, MPI_COMM_WORLD)
+					 : MPI_Recv(c->out, n, type, rank ^ 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	}
+	if (status != MPI_SUCCESS)
+		die(names[c->collective], "failed");
 }
 
 /* An MPI may leave the end of a collective to the next call into it. */
@@ -190,7 +255,6 @@ struct board {
 };
 
 static struct board *board;
-static int rank, ranks;
 static bool crowded; /* more ranks than CPUs: who waits must let the others run */
 
 static void barrier(void)
@@ -226,25 +290,51 @@ static uint16_t to_bf16(float f)
 	return (uint16_t)(bits >> 16);
 }
 
-static void fill(void *in, size_t count, bool bf16)
+static void fill(const struct call *c)
 {
-	if (bf16)
-		for (size_t i = 0; i < count; i++)
-			((uint16_t *)in)[i] = to_bf16((float)term(rank, i));
+	if (c->bf16)
+		for (size_t i = 0; i < c->inputs; i++)
+			((uint16_t *)c->in)[i] = to_bf16((float)term(rank, i));
 	else
-		for (size_t i = 0; i < count; i++)
-			((float *)in)[i] = (float)term(rank, i);
+		for (size_t i = 0; i < c->inputs; i++)
+			((float *)c->in)[i] = (float)term(rank, i);
 }
 
-static size_t wrong(const void *out, size_t count, bool bf16)
+static unsigned sum_of_terms(size_t i)
+{
+	unsigned sum = 0;
+	for (int r = 0; r < ranks; r++)
+		sum += term(r, i);
+	return sum;
+}
+
+/* What element i of this rank's output must be. */
+static unsigned want(const struct call *c, size_t i)
+{
+	switch (c->collective) {
+	case ALL_REDUCE:
+		return sum_of_terms(i);
+	case REDUCE_SCATTER:
+		return sum_of_terms((size_t)rank * c->count + i);
+	case ALL_GATHER:
+		return term((int)(i / c->count), i % c->count);
+	case BROADCAST:
+		return term(0, i);
+	case ALL_TO_ALL:
+		return term((int)(i / c->count), (size_t)rank * c->count + i % c->count);
+	default:
+		return term(rank ^ 1, i);
+	}
+}
+
+static size_t wrong(const struct call *c)
 {
 	size_t n = 0;
-	for (size_t i = 0; i < count; i++) {
-		unsigned want = 0;
-		for (int r = 0; r < ranks; r++)
-			want += term(r, i);
-		n += bf16 ? ((const uint16_t *)out)[i] != to_bf16((float)want)
-			  : ((const float *)out)[i] != (float)want;
+	if (c->collective == SEND_RECV && !has_peer())
+		return 0;
+	for (size_t i = 0; i < c->outputs; i++) {
+		float w = (float)want(c, i);
+		n += c->bf16 ? ((const uint16_t *)c->out)[i] != to_bf16(w) : ((const float *)c->out)[i] != w;
 	}
 	return n;
 }
@@ -254,7 +344,7 @@ static size_t wrong(const void *out, size_t count, bool bf16)
  * With `fresh`, each rank writes its input before each call, outside the clock, as the
  * backward pass of a training step does. Input that stays as it is would lie in the caches
  * of all ranks from the call before, where nobody finds a gradient. */
-static int repeat(void *in, void *out, size_t count, bool bf16, bool fresh, double seconds)
+static int repeat(const struct call *c, bool fresh, double seconds)
 {
 	if (rank == 0)
 		board->last = -1;
@@ -262,13 +352,13 @@ static int repeat(void *in, void *out, size_t count, bool bf16, bool fresh, doub
 	double begun = seconds_now();
 	for (int i = 0;; i++) {
 		if (fresh)
-			fill(in, count, bf16);
+			fill(c);
 		bool enough = i + 1 >= MIN_CALLS && seconds_now() - begun > seconds;
 		if (rank == 0 && (enough || i + 1 == MAX_CALLS))
 			board->last = i;
 		barrier();
 		double from = seconds_now();
-		all_reduce(in, out, count, bf16);
+		perform(c);
 		board->seconds[rank][i] = seconds_now() - from;
 		if (board->last == i) {
 			barrier();
@@ -277,15 +367,22 @@ static int repeat(void *in, void *out, size_t count, bool bf16, bool fresh, doub
 	}
 }
 
-/* The time of one of many barriers. */
+/* The time of an empty barrier: the least of some batches, since a barrier of which the
+ * kernel takes a core away says nothing of the machine. */
 static double empty(void)
 {
-	enum { BARRIERS = 200 };
+	enum { BATCHES = 10, BARRIERS = 30 };
+	double least = 1;
 	barrier();
-	double from = seconds_now();
-	for (int i = 0; i < BARRIERS; i++)
-		barrier();
-	return (seconds_now() - from) / BARRIERS;
+	for (int i = 0; i < BATCHES; i++) {
+		double from = seconds_now();
+		for (int k = 0; k < BARRIERS; k++)
+			barrier();
+		double took = (seconds_now() - from) / BARRIERS;
+		if (took < least)
+			least = took;
+	}
+	return least;
 }
 
 static void write_all(int fd, const void *data, size_t size)
@@ -299,7 +396,7 @@ static void write_all(int fd, const void *data, size_t size)
 	}
 }
 
-static void reply(int fd, int calls, const char *how, double idle)
+static void reply(int fd, int calls, const char *how, double before, double after)
 {
 	size_t bad = 0;
 	for (int r = 0; r < ranks; r++) {
@@ -309,51 +406,83 @@ static void reply(int fd, int calls, const char *how, double idle)
 				board->seconds[0][i] = board->seconds[r][i];
 	}
 	char line[128];
-	snprintf(line, sizeof line, "%d %zu %s %.9f\n", calls, bad, how, idle);
+	snprintf(line, sizeof line, "%d %zu %s %.9f %.9f\n", calls, bad, how, before, after);
 	write_all(fd, line, strlen(line));
 	write_all(fd, board->seconds[0], (size_t)calls * sizeof(double));
 }
 
-static void command(const char *line, int fd)
+static enum collective collective_of(const char *name)
 {
-	size_t bytes;
-	char dtype[8];
-	double seconds;
-	int fresh, window;
-	if (sscanf(line, "%zu %7s %lf %d %d", &bytes, dtype, &seconds, &fresh, &window) != 5)
-		die("command", line);
-	bool bf16 = !strcmp(dtype, "bf16");
-	size_t count = bytes / (bf16 ? 2 : 4);
-	void *in = buffer(bytes, window), *out = buffer(bytes, window);
-	if (!in || !out)
-		die("buffer", "this library has no windows");
-	fill(in, count, bf16);
-	memset(out, 0, bytes);
-	repeat(in, out, count, bf16, fresh, seconds / 5); /* warm */
-	double idle = empty();
-	int calls = repeat(in, out, count, bf16, fresh, seconds);
-	board->wrong[rank] = wrong(out, count, bf16);
-	barrier();
-	if (rank == 0)
-		reply(fd, calls, reduced_by(bf16), idle);
-	release(in, window);
-	release(out, window);
+	for (int i = 0; i < COLLECTIVES; i++)
+		if (!strcmp(names[i], name))
+			return i;
+	die("collective", name);
+	return COLLECTIVES;
 }
 
-/* Keeps rank r on the r-th of the CPUs, as long as there are enough. Returns how many. */
-static int pin(const char *cpus, int r)
+/* Sets the counts of a call whose larger buffer has so many elements. */
+static void size_up(struct call *c, size_t elements)
 {
-	cpu_set_t set;
-	CPU_ZERO(&set);
-	int n = 0;
-	for (char *p = (char *)cpus; *p; p += *p == ',') {
+	size_t part = elements / (size_t)ranks;
+	bool parts = c->collective == REDUCE_SCATTER || c->collective == ALL_GATHER || c->collective == ALL_TO_ALL;
+	c->count = parts ? part : elements;
+	c->inputs = c->collective == ALL_GATHER ? part : elements;
+	c->outputs = c->collective == REDUCE_SCATTER ? part : elements;
+}
+
+static void command(const char *line, int fd)
+{
+	char name[16], dtype[8];
+	size_t bytes;
+	double seconds;
+	int fresh, window;
+	if (sscanf(line, "%15s %zu %7s %lf %d %d", name, &bytes, dtype, &seconds, &fresh, &window) != 6)
+		die("command", line);
+	struct call c = {.collective = collective_of(name), .bf16 = !strcmp(dtype, "bf16")};
+	size_t width = c.bf16 ? 2 : 4;
+	size_up(&c, bytes / width);
+	c.in = buffer(c.inputs * width, window);
+	c.out = c.collective == BROADCAST ? c.in : buffer(c.outputs * width, window);
+	if (!c.in || !c.out)
+		die("buffer", "this library has no windows");
+	memset(c.out, 0, c.outputs * width);
+	fill(&c);
+	repeat(&c, fresh, seconds / 5); /* warm */
+	double before = empty();
+	int calls = repeat(&c, fresh, seconds);
+	double after = empty();
+	board->wrong[rank] = wrong(&c);
+	barrier();
+	if (rank == 0)
+		reply(fd, calls, reduced_by(c.bf16), before, after);
+	release(c.in, window);
+	if (c.out != c.in)
+		release(c.out, window);
+}
+
+/* Keeps rank r in its share of the CPUs: the thread that calls on the first of them, those
+ * that the library has started wherever there is room. */
+static void pin(const char *shares, int r)
+{
+	cpu_set_t share, first;
+	CPU_ZERO(&share);
+	CPU_ZERO(&first);
+	for (; r > 0; r--)
+		shares = strchr(shares, ':') + 1;
+	for (char *p = (char *)shares; *p && *p != ':'; p += *p == ',') {
 		unsigned long cpu = strtoul(p, &p, 10);
-		if (n++ == r)
-			CPU_SET(cpu, &set);
+		if (!CPU_COUNT(&share))
+			CPU_SET(cpu, &first);
+		CPU_SET(cpu, &share);
 	}
-	if (CPU_COUNT(&set) && ranks <= n)
-		sched_setaffinity(0, sizeof set, &set);
-	return n;
+	DIR *threads = opendir("/proc/self/task");
+	if (!threads)
+		die("pin", "there is no /proc");
+	for (struct dirent *e; (e = readdir(threads));)
+		if (e->d_name[0] != '.')
+			sched_setaffinity(atoi(e->d_name), sizeof share, &share);
+	closedir(threads);
+	sched_setaffinity(0, sizeof first, &first);
 }
 
 static int named(const char *directory, const char *name, int flags)
@@ -369,12 +498,14 @@ static int named(const char *directory, const char *name, int flags)
 int main(int argc, char **argv)
 {
 	if (argc != 4)
-		die("arguments", "DIRECTORY RANKS CPU,...");
+		die("arguments", "DIRECTORY RANKS SHARES");
 	ranks = atoi(argv[2]);
 	if (ranks < 1 || ranks > MAX_RANKS)
 		die("arguments", "too many ranks");
 	rank = begin();
-	crowded = pin(argv[3], rank) < ranks;
+	crowded = !strcmp(argv[3], "none");
+	if (!crowded)
+		pin(argv[3], rank);
 
 	int fd = named(argv[1], "board", O_RDWR | O_CREAT);
 	if (ftruncate(fd, sizeof *board))

@@ -3,11 +3,20 @@
     make bench-peers
 
 The first part needs no Python in the ranks: one C program (bench/peers.c) runs the same loop
-over each library: barrier, clock, call, clock; the slowest rank counts. All libraries are
-started side by side and take turns at each size in several rounds, so that what else the
-machine does meets all alike. Ringlane is measured with ordinary buffers and, where its C
-interface allocates them, with buffers in a window. The ranks write their input anew before
-each call, outside the clock, as a training step does; --keep-input leaves that out.
+over each library: barrier, clock, call, clock; the slowest rank counts. Ringlane is measured
+through its C interface by that program, and through its Go package by the same in Go
+(bench/gopeer), each with ordinary buffers and with buffers in a window. All are started side by
+side and take turns at each size in several rounds, so that what else the machine does meets
+all alike. The ranks write their input anew before each call, outside the clock, as a training
+step does; --keep-input leaves that out.
+
+Before and after each turn an empty barrier is timed. It tells whether the host of a virtual
+machine has just moved its CPUs nearer to each other or farther apart: only turns of one such
+mode are compared, a turn in which it changed counts nowhere, and there are more rounds until
+one mode has enough turns. If both have some, each has a row.
+
+--collective measures other collectives of the same libraries; their bytes are those of the
+larger of a rank's two buffers, and sendrecv is a message to a neighbour and one back.
 
 The second part is gloo and ringlane through torch, in one job and on the same tensors: eager
 calls, and what communication costs a training step of 25 million parameters.
@@ -27,6 +36,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -41,8 +51,9 @@ from pathlib import Path
 from typing import Any
 
 import contenders
+import modes
 import report
-from contenders import Contender, Failed, Times
+from contenders import Contender, Failed, Times, What
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -50,6 +61,12 @@ SIZES = [8, 64, 256, *(1 << shift for shift in range(10, 29, 2))]  # to 256 MiB
 TORCH_SIZES = [8 << (3 * i) for i in range(8)] + [64 << 20]
 DTYPES = ("f32", "bf16")
 PEERS = ("openmpi", "mpich", "impi")
+OURS = ("ringlane-c", "ringlane-go")  # each with ordinary buffers and with windows
+COLLECTIVES = ("allreduce", "reducescatter", "allgather", "broadcast", "alltoall", "sendrecv")
+IN_PARTS = ("reducescatter", "allgather", "alltoall")
+FEW_SIZES = [4 << 10, 64 << 10, 1 << 20, 16 << 20]
+PATIENCE = 3  # times the rounds, for a mode of the machine to have enough turns
+FEWEST = 3  # turns of each contender for a mode to have a row
 
 
 def say(text: str) -> None:
@@ -65,6 +82,8 @@ class Field:
         self.running: dict[str, Contender] = {}
         self.failures: dict[str, str] = {}
         self.versions: dict[str, str] = {}
+        self.crowded = not contenders.shares(contenders.cores(), ranks)
+        self.barriers: list[float] = []  # seconds of the empty ones around turns
         self.starts = dict.fromkeys(programs, 0)
 
     def start(self) -> None:
@@ -94,67 +113,97 @@ class Field:
             self.running.popitem()[1].stop()
 
 
-def row(field: Field, nbytes: int, dtype: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure one size: every contender once a round, in a new order each round."""
+def take(field: Field, what: What, options: argparse.Namespace) -> dict[str, list[Times]]:
+    """Measure one size: every contender once a round, in a new order each round.
+
+    Return the turns of those that did not fail. There are more rounds until every one has had
+    enough turns in the same mode of the machine.
+    """
     field.start()
-    entries = [(name, False) for name in field.programs]
-    if "ringlane" in field.programs and contenders.has_windows():
-        entries.append(("ringlane", True))
+    entries = []
+    for name in field.programs:
+        entries.append((name, name, False))
+        if name in OURS:
+            entries.append((f"{name}-window", name, True))
     taken: dict[str, list[Times]] = {}
-    for i in range(options.rounds):
+    for i in range(options.rounds * (1 if field.crowded else PATIENCE)):
+        if i >= options.rounds and modes.seen(taken, modes.levels(field.barriers), options.rounds):
+            break
         first = i % len(entries)
-        for name, window in entries[first:] + entries[:first]:
+        for label, name, window in entries[first:] + entries[:first]:
             if name not in field.running:
+                taken.pop(label, None)
                 continue
             try:
                 times = field.running[name].turn(
-                    nbytes,
-                    dtype,
+                    what,
                     options.seconds / options.rounds,
                     options.limit,
                     fresh=not options.keep_input,
                     window=window,
                 )
-                taken.setdefault("window" if window else name, []).append(times)
             except Failed as why:
                 field.fail(name, why)
-    cells: dict[str, Any] = {}
-    for name, window in entries:
-        label = "window" if window else name
-        if name in field.failures:
-            cells[label] = {"failed": field.failures[name]}
-            continue
-        turns = taken[label]
-        cells[label] = {
-            **report.summary([times.seconds for times in turns]),
-            "wrong": sum(times.wrong for times in turns),
-            "reduced_by": turns[0].reduced_by,
-        }
-        if wrong := cells[label]["wrong"]:
-            say(f"{label}, {field.ranks} ranks: {wrong} wrong elements")
-            cells[label] = {"failed": f"{wrong} wrong elements"}
-    barriers = sorted(times.barrier for turns in taken.values() for times in turns)
-    found = {"ranks": field.ranks, "dtype": dtype, "bytes": nbytes}
-    found["oversubscribed"] = field.ranks > len(contenders.cpus())
-    if barriers:
-        found["barrier_us"] = round(report.quantile(barriers, 0.5) * 1e6, 3)
-    return {**found, "contenders": cells, **report.rate(cells)}
+                taken.pop(label, None)
+                continue
+            field.barriers += [times.before, times.after]
+            taken.setdefault(label, []).append(times)
+    return {label: taken.get(label, []) for label, _, _ in entries}
+
+
+def rows_of(
+    field: Field, what: What, taken: dict[str, list[Times]], fewest: int
+) -> list[dict[str, Any]]:
+    """Return a row for each mode in which all were measured, or one of all turns."""
+    done = {label: turns for label, turns in taken.items() if turns}
+    found = {} if field.crowded else modes.seen(done, modes.levels(field.barriers), fewest)
+    rows = []
+    for mode, turns in (found or {"" if field.crowded else "mixed": done}).items():
+        cells: dict[str, Any] = {}
+        for label, every in taken.items():
+            if label not in turns:
+                name = label.removesuffix("-window")
+                cells[label] = {"failed": field.failures.get(name, "failed in another turn")}
+                continue
+            if wrong := sum(times.wrong for times in every):
+                say(f"{label}, {field.ranks} ranks: {wrong} wrong elements")
+                cells[label] = {"failed": f"{wrong} wrong elements"}
+                continue
+            cells[label] = {
+                **report.summary([times.seconds for times in turns[label]]),
+                "reduced_by": turns[label][0].reduced_by,
+            }
+        row: dict[str, Any] = {"collective": what.collective, "ranks": field.ranks}
+        row |= {"dtype": what.dtype, "bytes": what.nbytes, "oversubscribed": field.crowded}
+        if mode:
+            row["mode"] = mode
+        if barriers := sorted(times.before for part in turns.values() for times in part):
+            row["barrier_us"] = round(report.quantile(barriers, 0.5) * 1e6, 3)
+        rows.append({**row, "contenders": cells, **report.rate(cells)})
+    return rows
 
 
 def compare(
     programs: dict[str, Path], options: argparse.Namespace, versions: dict[str, str]
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of each number of ranks and type."""
+    """Yield the rows of each number of ranks, collective and type."""
     for ranks in options.ranks:
         field = Field(programs, options.peers_dir, ranks)
         try:
-            for dtype in options.dtypes:
-                rows = []
+            for collective, dtype in itertools.product(options.collective, options.dtypes):
+                taken = {}
                 for nbytes in options.sizes:
-                    say(f"{ranks} ranks, {dtype}, {report.size(nbytes)}")
-                    rows.append(row(field, nbytes, dtype, options))
+                    say(f"{collective}, {ranks} ranks, {dtype}, {report.size(nbytes)}")
+                    what = What(collective, dtype, nbytes)
+                    taken[what] = take(field, what, options)
                 versions |= field.versions
-                yield rows
+                fewest = min(FEWEST, options.rounds)
+                # After the last size: only now is it known which modes there are.
+                yield [
+                    row
+                    for what, turns in taken.items()
+                    for row in rows_of(field, what, turns, fewest)
+                ]
         finally:
             field.stop()
 
@@ -187,7 +236,7 @@ def machine() -> dict[str, Any]:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "cpu": " ".join(cpu.split()),
-        "cores": len(contenders.cpus()),
+        "cores": len(contenders.cores()),
         "memory_gib": round(pages / (1 << 30), 1),
         "kernel": platform.release(),
         "arch": platform.machine(),
@@ -206,14 +255,21 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    cores = len(contenders.cpus())
+    cores = len(contenders.cores())
     fitting = [n for n in (2, 4, 8) if n <= cores] or [2]
     add = parser.add_argument
     add("--ranks", type=int, nargs="+", default=fitting, help="2, 4 and 8 where there are cores")
-    add("--sizes", type=nbytes, nargs="+", default=SIZES, help="in bytes, such as 8 4K 1M")
-    add("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
+    add("--sizes", type=nbytes, nargs="+", help="in bytes, such as 8 4K 1M (8 to 256M)")
+    add("--dtypes", nargs="+", choices=DTYPES, help="both for allreduce, else f32")
+    add("--collective", nargs="+", choices=COLLECTIVES, help="instead of allreduce")
+    add("--all-collectives", action="store_true", help="each of them at four sizes")
     add("--peers", nargs="*", choices=PEERS, default=PEERS)
-    add("--rounds", type=int, default=7, help="turns of each contender at a size (7)")
+    add(
+        "--rounds",
+        type=int,
+        default=7,
+        help="turns of each contender at a size, in one mode of the machine (7)",
+    )
     add("--seconds", type=float, default=1.0, help="of calls at a size, over all rounds (1)")
     add("--limit", type=float, default=60, help="seconds after which a turn has failed (60)")
     add("--keep-input", action="store_true", help="do not write the input before each call")
@@ -224,8 +280,18 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     if any(n < 2 for n in options.ranks) or options.rounds < 1 or options.seconds <= 0:
         parser.error("there must be 2 ranks or more, a round and some seconds")
-    if any(size % 4 or not size for size in options.sizes):
-        parser.error("sizes must be multiples of 4 bytes")
+    few = options.all_collectives or options.collective
+    options.sizes = options.sizes or (FEW_SIZES if options.all_collectives else SIZES)
+    options.dtypes = options.dtypes or (("f32",) if few else DTYPES)
+    if options.all_collectives:
+        options.collective = COLLECTIVES
+    options.collective = options.collective or ("allreduce",)
+    for collective, ranks in itertools.product(options.collective, options.ranks):
+        part = 4 * (ranks if collective in IN_PARTS else 1)
+        if any(size % part or not size for size in options.sizes):
+            parser.error(f"sizes of {collective}, {ranks} ranks, must be multiples of {part} bytes")
+    if few:
+        options.only = "mpi"
     return options
 
 
@@ -242,7 +308,7 @@ def main() -> None:
         "input": "kept" if options.keep_input else "written before each call",
         "rounds": options.rounds,
         "versions": {},
-        "allreduce": [],
+        "rows": [],
         "torch": [],
     }
     name = re.sub(r"[^a-z0-9]+", "-", f"{here['cpu']} {here['cores']} cores".lower()).strip("-")
@@ -250,14 +316,14 @@ def main() -> None:
     if options.only != "torch":
         programs: dict[str, Path] = {}
         library, to = options.library.resolve(), ROOT / "build" / "bench"
-        for contender in (*options.peers, "ringlane"):
+        for contender in (*options.peers, *OURS):
             try:
                 programs[contender] = contenders.build(contender, options.peers_dir, library, to)
             except Failed as why:
                 say(f"{contender} is left out: {why}")
         for rows in compare(programs, options, record["versions"]):
             groups.append(rows)
-            record["allreduce"] += rows
+            record["rows"] += rows
             print(report.table(rows), end="\n\n", flush=True)
     if options.only != "mpi":
         for ranks in options.ranks:
@@ -265,7 +331,8 @@ def main() -> None:
             print(report.torch_table(record["torch"][-1]), end="\n\n", flush=True)
 
     options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / f"peers-{name}.json"
+    what = "peers" if options.collective == ("allreduce",) else "collectives"
+    path = options.out / f"{what}-{name}.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
     written = [path.name]
     if groups:

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-OURS = ("ringlane", "window")
+# Ours by interface and buffers, as tables head them.
+OURS = {
+    "ringlane-c": "C",
+    "ringlane-c-window": "C window",
+    "ringlane-go": "Go",
+    "ringlane-go-window": "Go window",
+}
 ENOUGH_FOR_P999 = 5000
 
 
@@ -71,39 +77,45 @@ def size(nbytes: int) -> str:
     return f"{nbytes} B"
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Return rows of one number of ranks and type: p50/p99 of each contender, our ratios.
+def title(row: dict[str, Any]) -> str:
+    """Return what the rows with this one measure."""
+    reduces = row["collective"] in ("allreduce", "reducescatter")
+    what = f"sum of {row['dtype']}" if reduces else row["dtype"]
+    crowd = ", more ranks than cores" if row["oversubscribed"] else ""
+    return f"{row['collective']}, {what}, {row['ranks']} ranks{crowd}"
 
-    Ratios are of p50 and, after the stroke, of p99, each to the best peer's: below 1 we are
-    faster. A letter b marks the best peer's p50, u sums that a user's function made.
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows of one number of ranks, collective and type.
+
+    A peer's cell has p50 / p99, with b at the best p50 and u where a user's function made the
+    sums. Ours have p50, and p50 and p99 as shares of the best peer's: below 1 we are faster.
     """
     names = list(rows[0]["contenders"])
-    ours = [name for name in OURS if name in names]
-    crowd = ", more ranks than cores" if rows[0]["oversubscribed"] else ""
-    heads = ["bytes", "barrier", *names, *(f"x {name}" for name in ours)]
-    lines = [heads]
+    lines = [["bytes", "barrier", *(OURS.get(name, name) for name in names)]]
     for row in rows:
-        rated = row.get("ratio", {})
-        cells = [size(row["bytes"]), micros(row["barrier_us"]) if "barrier_us" in row else "-"]
+        barrier = micros(row["barrier_us"]) if "barrier_us" in row else "-"
+        cells = [size(row["bytes"]), f"{barrier} {row.get('mode', '')}".strip()]
         for name in names:
             got = row["contenders"].get(name, {})
             if "p50_us" not in got:
                 cells.append("failed")
-                continue
-            best = row.get("best_peer", {}).get("p50") == name
-            marks = "b" * best + "u" * (got.get("reduced_by") == "user-function")
-            cells.append(f"{marks} {micros(got['p50_us'])} / {micros(got['p99_us'])}".strip())
-        for name in ours:
-            got = rated.get(name)
-            cells.append(f"{got['p50']:.2f} / {got['p99']:.2f}" if got else "-")
+            elif name in OURS:
+                ratio = row.get("ratio", {}).get(name)
+                shares = f"  {ratio['p50']:.2f}/{ratio['p99']:.2f}" if ratio else ""
+                cells.append(micros(got["p50_us"]) + shares)
+            else:
+                best = row.get("best_peer", {}).get("p50") == name
+                marks = "b" * best + "u" * (got.get("reduced_by") == "user-function")
+                cells.append(f"{marks} {micros(got['p50_us'])} / {micros(got['p99_us'])}".strip())
         lines.append(cells)
     widths = [max(map(len, column)) for column in zip(*lines)]
-    title = (
-        f"AllReduce, sum of {rows[0]['dtype']}, {rows[0]['ranks']} ranks{crowd}: "
-        "p50 / p99 in us; x: ratio to the best peer"
-    )
     return "\n".join(
-        [title, *("  ".join(c.rjust(w) for c, w in zip(cells, widths)) for cells in lines)]
+        [
+            f"{title(rows[0])}; in us, peers: p50 / p99, b the best; Ringlane from C and Go: "
+            "p50, and p50/p99 over the best peer's",
+            *("  ".join(c.rjust(w) for c, w in zip(cells, widths)) for cells in lines),
+        ]
     )
 
 
@@ -138,27 +150,40 @@ def torch_table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# The plot: a panel for each number of ranks and type, time over size, both logarithmic.
+# The plot: a panel for each number of ranks and type, time over size, both logarithmic. Of a
+# machine with two modes it shows the near one. Ours are thick, from C dashed.
 
 COLOURS = {
     "openmpi": "#8c6d31",
     "mpich": "#7b4173",
     "impi": "#3182bd",
-    "ringlane": "#e6550d",
-    "window": "#31a354",
+    "ringlane-go": "#e6550d",
+    "ringlane-c": "#e6550d",
+    "ringlane-go-window": "#31a354",
+    "ringlane-c-window": "#31a354",
 }
 LABELS = {
     "openmpi": "Open MPI",
     "mpich": "MPICH",
     "impi": "Intel MPI",
-    "ringlane": "Ringlane, ordinary buffers",
-    "window": "Ringlane, buffers in a window",
+    "ringlane-go": "Ringlane, ordinary buffers",
+    "ringlane-c": "from C",
+    "ringlane-go-window": "Ringlane, buffers in a window",
+    "ringlane-c-window": "from C",
 }
-PANEL_W, PANEL_H, LEFT, TOP, GAP_X, GAP_Y = 400, 280, 64, 92, 84, 66
+DASHED = ("ringlane-c", "ringlane-c-window")
+PANEL_W, PANEL_H, LEFT, TOP, GAP_X, GAP_Y = 400, 280, 64, 112, 84, 66
+
+
+def stroke(name: str) -> str:
+    """Return how a contender's line is drawn."""
+    dashes = ' stroke-dasharray="6 4"' if name in DASHED else ""
+    return f'stroke="{COLOURS[name]}" stroke-width="{2.6 if name in OURS else 1.8}"{dashes}'
 
 
 def plot(groups: Sequence[Sequence[dict[str, Any]]], machine: str, columns: int = 2) -> str:
     """Return an SVG with a panel for each group of rows (one number of ranks, one type)."""
+    groups = [[row for row in rows if row.get("mode") != "far"] or list(rows) for rows in groups]
     names = [name for name in LABELS if any(name in row["contenders"] for row in groups[0])]
     columns = min(columns, len(groups))
     width = LEFT + columns * PANEL_W + (columns - 1) * GAP_X + 34
@@ -167,18 +192,20 @@ def plot(groups: Sequence[Sequence[dict[str, Any]]], machine: str, columns: int 
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" font-family="Helvetica, Arial, sans-serif" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="24" font-size="16" font-weight="bold">AllReduce, median time of a '
-        "call</text>",
+        f'<text x="{LEFT}" y="24" font-size="16" font-weight="bold">Median time of a call</text>',
         f'<text x="{LEFT}" y="42" fill="#555555">{escape(machine)}</text>',
     ]
-    x = float(LEFT)
-    for name in names:
-        out.append(
-            f'<line x1="{x:.0f}" y1="62" x2="{x + 22:.0f}" y2="62" stroke="{COLOURS[name]}" '
-            f'stroke-width="{3 if name in OURS else 1.8}"/>'
-            f'<text x="{x + 28:.0f}" y="66">{LABELS[name]}</text>'
-        )
-        x += 46 + 6.4 * len(LABELS[name])
+    for y, legend in (
+        (62, [name for name in names if name not in OURS]),
+        (82, [name for name in names if name in OURS]),
+    ):
+        x = float(LEFT)
+        for name in legend:
+            out.append(
+                f'<line x1="{x:.0f}" y1="{y}" x2="{x + 26:.0f}" y2="{y}" {stroke(name)}/>'
+                f'<text x="{x + 32:.0f}" y="{y + 4}">{LABELS[name]}</text>'
+            )
+            x += 50 + 6.4 * len(LABELS[name])
     for i, rows in enumerate(groups):
         left = LEFT + i % columns * (PANEL_W + GAP_X)
         top = TOP + 14 + i // columns * (PANEL_H + GAP_Y)
@@ -211,11 +238,7 @@ def _panel(rows: Sequence[dict[str, Any]], names: Sequence[str], left: int, top:
     def up(us: float) -> float:
         return top + PANEL_H - (math.log10(us) - low) / (high - low) * PANEL_H
 
-    crowd = ", more ranks than cores" if rows[0]["oversubscribed"] else ""
-    out = [
-        f'<text x="{left}" y="{top - 8}" font-weight="bold">{rows[0]["ranks"]} ranks, '
-        f"{rows[0]['dtype']}{crowd}</text>"
-    ]
+    out = [f'<text x="{left}" y="{top - 8}" font-weight="bold">{title(rows[0])}</text>']
     for power in range(low, high + 1):
         y = up(10.0**power)
         unit = micros_axis(power)
@@ -243,11 +266,10 @@ def _panel(rows: Sequence[dict[str, Any]], names: Sequence[str], left: int, top:
             continue
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         out.append(
-            f'<polyline points="{line}" fill="none" stroke="{COLOURS[name]}" '
-            f'stroke-width="{3 if name in OURS else 1.8}" stroke-linejoin="round"/>'
+            f'<polyline points="{line}" fill="none" {stroke(name)} stroke-linejoin="round"/>'
         )
         out += [
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{3 if name in OURS else 2.2}" '
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{2.8 if name in OURS else 2.2}" '
             f'fill="{COLOURS[name]}"/>'
             for x, y in points
         ]
