@@ -28,8 +28,9 @@ Without a network: carry the directories openmpi, mpich and impi of build/peers 
 their parent with --peers-dir; each MPI finds what belongs to it by where it lies. Needed are
 of each bin, include and lib, of Open MPI share too, of Intel MPI opt/mpi/etc. The plugins of
 network hardware (lib/*/libfabric, lib/*/ucx/libuct_ib*) and python* may stay behind; stripped,
-the rest is 55 MB, or 17 MB as .tar.xz. gcc must be there, and the loopback interface up. A
-peer that is not there is left out, and said so.
+the rest is 55 MB, or 17 MB as .tar.xz. gcc must be there, and Go or a build/bench/peers-ringlane-go
+that was made before, and the loopback interface up. A peer that is not there is left out, and
+said so.
 """
 
 from __future__ import annotations
