@@ -97,8 +97,9 @@ func TestRulesFollowTimes(t *testing.T) {
 	rules, _, err := Rules(4, 4, []Result{
 		result(8, Ordinary, 1, 2),
 		result(4096, Ordinary, 2, 2.2), result(4096, Window, 3, 1), // oneshot loses more
+		result(1<<20, Ordinary, 20, 60), result(1<<20, Window, 11, 10), // direct does
 	})
-	if err != nil || rules.Choose(schedule.AllReduce, 4, 8).Algorithm != "oneshot" || rules.Choose(schedule.AllReduce, 4, 4096).Algorithm != "direct" {
+	if err != nil || rules.Choose(schedule.AllReduce, 4, 1<<20).Algorithm != "oneshot" || rules.Choose(schedule.AllReduce, 4, 8).Algorithm != "oneshot" || rules.Choose(schedule.AllReduce, 4, 4096).Algorithm != "direct" {
 		t.Errorf("%v, %v", rules, err)
 	}
 	for _, bad := range []Result{{Collective: "magic"}, {Collective: "allreduce", Choices: []Timed{{"direct/magic", 1}}}} {
