@@ -55,7 +55,7 @@ func (o *operation) begin() {
 	if o.lends {
 		o.in, o.out = c.loanOf(o.call.In), c.loanOf(o.call.Out)
 	}
-	if o.route.exposed && sys.Overlap(o.call.In, o.call.Out) {
+	if o.route.exposed {
 		o.in.ok = false
 	}
 	c.control.describe(o.sequence, o.desc)
