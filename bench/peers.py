@@ -81,7 +81,7 @@ class Field:
     def __init__(self, programs: dict[str, Path], peers: Path, ranks: int) -> None:
         self.programs, self.peers, self.ranks = programs, peers, ranks
         self.running: dict[str, Contender] = {}
-        self.failures: dict[str, str] = {}
+        self.failures: dict[str, str] = {}  # the last of each
         self.versions: dict[str, str] = {}
         self.crowded = not contenders.shares(contenders.cores(), ranks)
         self.barriers: list[float] = []  # seconds of the empty ones around turns
@@ -99,7 +99,6 @@ class Field:
                 self.fail(name, why)
                 continue
             self.versions[name] = self.running[name].version
-            self.failures.pop(name, None)
 
     def fail(self, name: str, why: Failed) -> None:
         """Note that a contender failed, and end it."""
@@ -164,7 +163,7 @@ def rows_of(
         for label, every in taken.items():
             if label not in turns:
                 name = label.removesuffix("-window")
-                cells[label] = {"failed": field.failures.get(name, "failed in another turn")}
+                cells[label] = {"failed": field.failures[name]}
                 continue
             if wrong := sum(times.wrong for times in every):
                 say(f"{label}, {field.ranks} ranks: {wrong} wrong elements")

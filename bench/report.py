@@ -150,8 +150,9 @@ def torch_table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# The plot: a panel for each number of ranks and type, time over size, both logarithmic. Of a
-# machine with two modes it shows the near one. Ours are thick, from C dashed.
+# The plot: a panel for each number of ranks, collective and type, time over size, both
+# logarithmic. A size that was measured in several modes of the machine is shown in the nearest
+# one. Ours are thick, from C dashed.
 
 COLOURS = {
     "openmpi": "#8c6d31",
@@ -172,7 +173,7 @@ LABELS = {
     "ringlane-c-window": "from C",
 }
 DASHED = ("ringlane-c", "ringlane-c-window")
-PANEL_W, PANEL_H, LEFT, TOP, GAP_X, GAP_Y = 400, 280, 64, 112, 84, 66
+PANEL_W, PANEL_H, LEFT, TOP, GAP_X, GAP_Y = 400, 280, 64, 132, 84, 66
 
 
 def stroke(name: str) -> str:
@@ -183,7 +184,7 @@ def stroke(name: str) -> str:
 
 def plot(groups: Sequence[Sequence[dict[str, Any]]], machine: str, columns: int = 2) -> str:
     """Return an SVG with a panel for each group of rows (one number of ranks, one type)."""
-    groups = [[row for row in rows if row.get("mode") != "far"] or list(rows) for rows in groups]
+    groups = [list({row["bytes"]: row for row in reversed(rows)}.values())[::-1] for rows in groups]
     names = [name for name in LABELS if any(name in row["contenders"] for row in groups[0])]
     columns = min(columns, len(groups))
     width = LEFT + columns * PANEL_W + (columns - 1) * GAP_X + 34
@@ -195,12 +196,11 @@ def plot(groups: Sequence[Sequence[dict[str, Any]]], machine: str, columns: int 
         f'<text x="{LEFT}" y="24" font-size="16" font-weight="bold">Median time of a call</text>',
         f'<text x="{LEFT}" y="42" fill="#555555">{escape(machine)}</text>',
     ]
-    for y, legend in (
-        (62, [name for name in names if name not in OURS]),
-        (82, [name for name in names if name in OURS]),
+    for y, legend in zip(
+        (62, 82, 102), ([n for n in names if n not in OURS], list(OURS)[::2], list(OURS)[1::2])
     ):
         x = float(LEFT)
-        for name in legend:
+        for name in (name for name in LABELS if name in names and name in legend):
             out.append(
                 f'<line x1="{x:.0f}" y1="{y}" x2="{x + 26:.0f}" y2="{y}" {stroke(name)}/>'
                 f'<text x="{x + 32:.0f}" y="{y + 4}">{LABELS[name]}</text>'
