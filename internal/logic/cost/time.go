@@ -2,6 +2,7 @@ package cost
 
 import (
 	"fmt"
+	"slices"
 
 	"ringlane/internal/logic/collective"
 	"ringlane/internal/model/schedule"
@@ -18,7 +19,7 @@ type Call struct {
 
 // LendFrom is the size from which on messages are references where the buffer
 // lies in a window; below, both kinds of memory are the same.
-const LendFrom = 1 << 10
+const LendFrom = 4 << 10
 
 // simulated is the number of rounds that a long call is simulated for; the rest
 // goes on like the last of them.
@@ -260,7 +261,7 @@ func (w *walk) do(r *rank, s *schedule.Step) {
 			r.now = max(r.now, ch.sent[i].freed+w.Flight)
 		}
 		r.now += w.Send
-		if w.lends(s, n) {
+		if w.lends(r, s, n) {
 			r.lent = true
 		} else {
 			r.now += moved * w.Write
@@ -280,8 +281,12 @@ func (w *walk) do(r *rank, s *schedule.Step) {
 	}
 }
 
-func (w *walk) lends(s *schedule.Step, n int) bool {
-	return w.call.Window && w.call.Protocol == collective.Simple && n >= LendFrom && s.Value != schedule.Partial
+// lends reports whether a message of n bytes is a reference. An input that its
+// owner reduces while everyone reads it is copied.
+func (w *walk) lends(r *rank, s *schedule.Step, n int) bool {
+	exposed := s.Value == schedule.Input && s.Peer == schedule.Everyone &&
+		slices.ContainsFunc(r.program, func(t schedule.Step) bool { return t.Kind == schedule.Reduce && t.Chunk == s.Chunk })
+	return w.call.Window && w.call.Protocol == collective.Simple && n >= LendFrom && s.Value != schedule.Partial && !exposed
 }
 
 // take reads the next message.
