@@ -52,7 +52,7 @@ var most = []schedule.Collective{
 // A sweep times every candidate in both kinds of memory, and its rules name
 // what it timed.
 func TestSweep(t *testing.T) {
-	results := sweep(t, 2, "default", Sweep{Collectives: most, Sizes: []int{8, 2048, 64 << 10}, Limit: 100 * time.Millisecond})
+	results := sweep(t, 2, "default", Sweep{Collectives: most, Sizes: []int{8, 8192, 64 << 10}, Limit: 100 * time.Millisecond})
 	seen := map[string]bool{}
 	for _, r := range results {
 		seen[r.Collective+" "+r.Memory] = true
