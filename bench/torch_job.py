@@ -66,7 +66,8 @@ def ddp(groups: dict[str, dist.ProcessGroup]) -> dict[str, Any]:
     DistributedDataParallel whose hook returns every bucket as it is: what is left after
     backward and communication have overlapped, in which both want the same cores.
     `buckets_ms` is the time of all-reducing the same buckets after the backward pass, with
-    nothing beside them; the gradients are views of the buckets, so they can be found.
+    nothing beside them; the gradients are views of the buckets, so they can be found. Over
+    ringlane the buckets lie in a window by themselves, unless RINGLANE_WINDOW is 0.
     """
     ours = groups["ringlane"]
     inputs = torch.randn(BATCH, WIDTH)

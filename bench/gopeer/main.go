@@ -110,9 +110,8 @@ func pin(shares []string, number int) error {
 	}
 	first.Set(list[0])
 	if len(list) > 1 {
-		// A locked thread starts no others, so that they inherit the share. In a
-		// share of one CPU nothing is gained by it, and whenever the runtime
-		// preempts a locked goroutine two threads must take turns.
+		// A locked thread starts no others, so that they inherit the share. With
+		// one CPU there is nothing to tell apart.
 		runtime.LockOSThread()
 	}
 	threads, err := os.ReadDir("/proc/self/task")
