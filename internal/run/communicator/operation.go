@@ -25,6 +25,7 @@ type operation struct {
 	leadStep  int
 	blockedOn int // the peer that the current step waits for, -1 for all
 	in, out   loan
+	borrowed  bool // the message received last is a reference
 	// owed are the channels with messages that refer to memory of the caller.
 	owed []channel.Writer
 
@@ -55,7 +56,7 @@ func (o *operation) begin() {
 	if o.lends {
 		o.in, o.out = c.loanOf(o.call.In), c.loanOf(o.call.Out)
 	}
-	if o.route.exposed {
+	if o.route.exposed && sys.Overlap(o.call.In, o.call.Out) {
 		o.in.ok = false
 	}
 	c.control.describe(o.sequence, o.desc)
@@ -141,7 +142,11 @@ func (o *operation) try(step int) (bool, *Error) {
 		if !ok {
 			return false, err
 		}
-		take(o.call.Out[at.out:at.out+size], message)
+		if dst := o.call.Out[at.out : at.out+size]; o.claims(s.Shared) {
+			take(dst, message)
+		} else {
+			copy(dst, message)
+		}
 		r.Release()
 		return true, nil
 
@@ -223,7 +228,7 @@ func (o *operation) receive(r channel.Reader, peer, size int) ([]byte, bool, *Er
 		o.blockedOn = peer
 		return nil, false, nil
 	}
-	if tag == o.tag|lent {
+	if o.borrowed = tag == o.tag|lent; o.borrowed {
 		if len(message) == 0 {
 			return nil, true, nil // the result has been put in its place
 		}
@@ -238,6 +243,7 @@ func (o *operation) receive(r channel.Reader, peer, size int) ([]byte, bool, *Er
 
 func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
 	terms := o.comm.terms[:0]
+	claim := uint64(0) // terms to claim
 	narrow, wide := at.elements*o.narrow, at.elements*o.wide
 	clear(o.comm.offers)
 	o.comm.offered = 0
@@ -254,6 +260,9 @@ func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
 				return false, err
 			}
 			term.Data = message
+			if o.claims(from.Shared) {
+				claim |= 1 << len(terms)
+			}
 		case from.Value == schedule.Input:
 			term.Data = o.call.In[at.in : at.in+narrow]
 		case from.Value == schedule.Partial:
@@ -264,9 +273,9 @@ func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
 		terms = append(terms, term)
 	}
 	if s.Value == schedule.Partial {
-		o.combine(o.comm.partial[:wide], true, terms, s.From)
+		o.combine(o.comm.partial[:wide], true, terms, claim)
 	} else {
-		o.combine(o.call.Out[at.out:at.out+narrow], false, terms, s.From)
+		o.combine(o.call.Out[at.out:at.out+narrow], false, terms, claim)
 	}
 	for _, from := range s.From {
 		if from.Rank != o.comm.rank {
@@ -297,9 +306,16 @@ func take(dst, src []byte) {
 	copy(dst, src)
 }
 
-// combine runs the kernel, a piece at a time, on terms of which those of other
-// ranks are claimed first.
-func (o *operation) combine(dst []byte, wide bool, terms []reduce.Source, from []schedule.Source) {
+// claims reports whether the message received last is to be claimed: what this
+// rank alone reads. If several do, or the owner reads too, as of an input that
+// it lends to everyone, they would take the lines from each other.
+func (o *operation) claims(shared bool) bool {
+	return !shared || o.comm.size == 2 && !o.borrowed
+}
+
+// combine runs the kernel, a piece at a time, on terms of which those that claim
+// has bits for are claimed first.
+func (o *operation) combine(dst []byte, wide bool, terms []reduce.Source, claim uint64) {
 	element := o.narrow
 	if wide {
 		element = o.wide
@@ -314,7 +330,7 @@ func (o *operation) combine(dst []byte, wide bool, terms []reduce.Source, from [
 				size = o.wide
 			}
 			pieces[i] = reduce.Source{Wide: t.Wide, Data: t.Data[at*size : end*size]}
-			if from[i].Rank != o.comm.rank {
+			if claim&(1<<i) != 0 {
 				sys.Claim(pieces[i].Data)
 			}
 		}

@@ -151,9 +151,9 @@ type route struct {
 	// offers says of each step that it lends an input to the rank that will send
 	// everyone the result for the same chunk.
 	offers []bool
-	// exposed says that an input is shown to everyone while its owner reduces it
-	// too. Lent, it would go back and forth between the cores; and if the result
-	// takes its place, that would not wait until everyone has read it.
+	// exposed says that an input is shown to everyone while its owner writes
+	// the result to the same place, if that is the same memory: who has read it
+	// is not implied by the result.
 	exposed bool
 }
 
