@@ -196,7 +196,8 @@ func perform[T Element](c *Comm, k schedule.Collective, in, out []T, count int, 
 		return err
 	}
 	if n > 0 && len(in) != n || m > 0 && len(out) != m {
-		return &communicator.Error{Code: Argument, Text: fmt.Sprintf("%v: slices of %d and %d elements, %d and %d are needed", &call, len(in), len(out), n, m)}
+		refused := call // so that a call that fits stays on the stack
+		return &communicator.Error{Code: Argument, Text: fmt.Sprintf("%v: slices of %d and %d elements, %d and %d are needed", &refused, len(in), len(out), n, m)}
 	}
 	return c.c.Do(call)
 }
