@@ -30,7 +30,7 @@ fuzz: ## run every fuzz target for FUZZTIME each (10m)
 bench: build ## time AllReduce on 2 and 4 ranks, size by size
 	@build/ringlane bench allreduce -n 2,4
 
-bench-peers: build ## the same beside three MPIs and gloo, with ratios and a plot (8 minutes)
+bench-peers: build ## the same beside three MPIs and gloo, with ratios and a plot (some 10 minutes)
 	@tools/setup-peers.sh
 	@$(VENV) bench/peers.py
 
