@@ -14,6 +14,7 @@ import (
 const (
 	spinPolls       = 600 // some 20 us; where every rank has a core of its own
 	spinPollsShared = 20  // where ranks outnumber cores, the peer may need this one
+	messagePolls    = 20  // for a message that was only started
 	yields          = 200
 	shortNap        = 5 * time.Millisecond  // a sleeper looks around this often at first
 	longNap         = 50 * time.Millisecond // and this often after a while

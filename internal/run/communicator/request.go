@@ -125,17 +125,17 @@ func (c *Comm) Start(call Call) (*Request, error) {
 	o.done = make(chan struct{}, 1)
 	c.prepare(o)
 	c.submit(o)
-	c.nudge(&o.pending)
+	c.nudge(&o.pending, c.spins)
 	return &Request{comm: c, pending: &o.pending}, nil
 }
 
-// nudge gives p a short push and leaves the rest to the background.
-func (c *Comm) nudge(p *pending) {
+// nudge gives p a push of so many polls and leaves the rest to the background.
+func (c *Comm) nudge(p *pending, polls int) {
 	if !c.driver.TryLock() {
 		c.ringSelf()
 		return
 	}
-	for range c.spins {
+	for range polls {
 		if c.poll(); p.over() {
 			break
 		}
@@ -180,7 +180,8 @@ func (c *Comm) startMessage(send bool, buf []byte, typ dtype.Type, peer, tag int
 	if err != nil {
 		return nil, err
 	}
-	c.nudge(&m.pending)
+	// A peer that is about to send as well comes to receive only after that.
+	c.nudge(&m.pending, min(c.spins, messagePolls))
 	return &Request{comm: c, pending: &m.pending, message: m}, nil
 }
 
