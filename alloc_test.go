@@ -28,3 +28,11 @@ func TestCallsAllocateNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestAllocRefusesWhatCannotBe(t *testing.T) {
+	for _, n := range []int{-1, 1 << 62, 1 << 57} {
+		if s, err := ringlane.Alloc[float32](n); err == nil {
+			t.Errorf("%d elements: got %d", n, len(s))
+		}
+	}
+}

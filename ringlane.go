@@ -110,6 +110,9 @@ func (c *Comm) Close() error { return c.c.Close() }
 // them where they lie, so that collectives on them copy less. They serve every
 // communicator and stay, unseen by the garbage collector, until Free.
 func Alloc[T Element](n int) ([]T, error) {
+	if n < 0 || n > 1<<56 {
+		return nil, &communicator.Error{Code: Argument, Text: fmt.Sprintf("alloc: %d elements are not possible", n)}
+	}
 	var zero [1]T
 	b, err := communicator.Alloc(n * len(reduce.Bytes(zero[:])))
 	if err != nil {

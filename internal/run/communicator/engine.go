@@ -320,6 +320,14 @@ func (c *Comm) culprits(o *operation) string {
 	if len(late) > 0 {
 		return strings.Join(late, "; ")
 	}
+	if o.round == o.rounds {
+		for p := range c.peers {
+			if p != c.rank && c.peers[p].control.completed.Load() < o.sequence {
+				late = append(late, fmt.Sprintf("%s has not read all that rank %d lends it, over shared memory", c.whoNow(p), c.rank))
+			}
+		}
+		return strings.Join(late, "; ")
+	}
 	step := o.route.program[o.step]
 	where := fmt.Sprintf("step %d of %d (%v), chunk %d, segment %d of %d", o.step+1, len(o.route.program), step.Kind, step.Chunk, o.round+1, o.rounds)
 	if o.blockedOn < 0 {

@@ -3,6 +3,7 @@ package communicator
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -129,8 +130,10 @@ func (j *joining) own() error {
 	j.grants = make([]grant, j.cfg.Size)
 	j.grants[j.cfg.Rank] = grant{limit.Group, limit.Available}
 	j.arenas = make([]int, j.cfg.Size)
-	if j.arena, err = arena(); err != nil {
-		j.blind = true
+	if j.arena, err = arena(); errors.Is(err, Argument) {
+		return err
+	} else if err != nil {
+		j.blind = true // address space is short: do without
 		return nil
 	}
 	j.arenas[j.cfg.Rank] = len(j.arena.Window().Bytes)

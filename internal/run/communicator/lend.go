@@ -26,7 +26,7 @@ const (
 	referenceBytes = 24 // offset, length, offset of the offer or noOffer
 	noOffer        = 1<<64 - 1
 	// lendFrom is the size from which on a reference pays for the wait for its
-	// acknowledgement (16-byte to 64 KiB AllReduce, 2 ranks, 2-core EPYC).
+	// acknowledgement (AllReduce of 1 to 64 KiB, 2 ranks, 2-core EPYC).
 	lendFrom = 4 << 10
 )
 
@@ -63,7 +63,7 @@ var arena = sync.OnceValues(func() (*shm.Arena, error) {
 func Alloc(size int) ([]byte, error) {
 	a, err := arena()
 	if err != nil {
-		return nil, failf(Memory, "alloc: %v", err)
+		return nil, failf(codeOf(err), "alloc: %v", err)
 	}
 	if size == 0 {
 		return nil, nil

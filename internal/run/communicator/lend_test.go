@@ -235,3 +235,39 @@ func TestMessagesFromWindows(t *testing.T) {
 		return nil
 	})
 }
+
+// A wait for peers to read what is lent names those that have not.
+func TestCulpritsOfALoan(t *testing.T) {
+	c := &Comm{peers: make([]peer, 3)}
+	for p := range c.peers {
+		c.peers[p].Member = Member{PID: 1000 + p, Host: fmt.Sprint("host", p)}
+		c.peers[p].control = controlOf(make([]byte, controlBytes))
+		c.peers[p].control.entered.Store(5)
+	}
+	c.peers[2].control.completed.Store(5)
+	o := &operation{comm: c, plan: &plan{rounds: 1}, round: 1, sequence: 5}
+	want := "rank 1 (pid 1001 on host1) has not read all that rank 0 lends it, over shared memory"
+	if got := c.culprits(o); got != want {
+		t.Errorf("the culprits are %q, want %q", got, want)
+	}
+}
+
+// A peer cannot pass nothing off as a term of a reduction.
+func TestEmptyReferenceIsNoTerm(t *testing.T) {
+	together(t, 2, nil, func(c *Comm) error {
+		o := &operation{comm: c, plan: &plan{desc: description{collective: schedule.AllReduce}}, sequence: 1, tag: 8}
+		w, r := c.ends.to[privateSimple][1-c.rank], c.ends.from[privateSimple][1-c.rank]
+		w.Reserve(0)
+		w.Commit(o.tag | lent)
+		for {
+			_, ok, err := o.receive(r, 1-c.rank, 64, false)
+			if err == nil && !ok {
+				continue // it has not come yet
+			}
+			if err == nil || !errors.Is(err, Mismatch) {
+				return fmt.Errorf("taken: %v, %v", ok, err)
+			}
+			return nil
+		}
+	})
+}

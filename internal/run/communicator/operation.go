@@ -138,7 +138,7 @@ func (o *operation) try(step int) (bool, *Error) {
 
 	case schedule.Recv:
 		r := o.reader(s.Peer, s.Shared)
-		message, ok, err := o.receive(r, s.Peer, size)
+		message, ok, err := o.receive(r, s.Peer, size, o.out.ok)
 		if !ok {
 			return false, err
 		}
@@ -221,15 +221,16 @@ func (o *operation) owe(w channel.Writer) {
 	o.owed = append(o.owed, w)
 }
 
-// receive looks at the next message from peer, of size bytes.
-func (o *operation) receive(r channel.Reader, peer, size int) ([]byte, bool, *Error) {
+// receive looks at the next message from peer, of size bytes, or of none if the
+// peer may have been offered the place for them.
+func (o *operation) receive(r channel.Reader, peer, size int, offered bool) ([]byte, bool, *Error) {
 	message, tag, ok := r.Peek()
 	if !ok {
 		o.blockedOn = peer
 		return nil, false, nil
 	}
 	if o.borrowed = tag == o.tag|lent; o.borrowed {
-		if len(message) == 0 {
+		if len(message) == 0 && offered {
 			return nil, true, nil // the result has been put in its place
 		}
 		message, o.comm.offers[peer] = o.comm.borrow(peer, message)
@@ -255,7 +256,7 @@ func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
 			if term.Wide {
 				size = wide
 			}
-			message, ok, err := o.receive(o.reader(from.Rank, from.Shared), from.Rank, size)
+			message, ok, err := o.receive(o.reader(from.Rank, from.Shared), from.Rank, size, false)
 			if !ok {
 				return false, err
 			}
