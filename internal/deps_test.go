@@ -58,6 +58,7 @@ var modules = []struct {
 	{"github.com/spf13/cobra", []string{"cmd"}, "the command line"},
 	{"github.com/spf13/pflag", []string{"cmd"}, "cobra's flags"},
 	{"golang.org/x/sys", []string{"internal/hardware", "internal/run", "bench"}, "system calls: the machine and its processes"},
+	{"github.com/ebitengine/purego", []string{"internal/hardware/cuda"}, "calls a C library without cgo"},
 	{"github.com/mmcloughlin/avo", []string{"internal/hardware/reduce/avo"}, "writes assembly, from a Go module of its own"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"internal/run", "cmd", "bench"}, "latencies are recorded where collectives run"},
 }

@@ -1,0 +1,78 @@
+package cuda
+
+import (
+	"strings"
+	"unsafe"
+
+	"ringlane/internal/model/pcie"
+)
+
+// Numbers of CUdevice_attribute.
+const (
+	attributeMaxThreads                 = 1
+	attributeMultiprocessors            = 16
+	attributeIntegrated                 = 18
+	attributeMapsHost                   = 19
+	attributeBus                        = 33
+	attributeSlot                       = 34
+	attributeL2                         = 38
+	attributeMaxThreadsOfMultiprocessor = 39
+	attributeCopyEngines                = 40
+	attributeUnifiedAddressing          = 41
+	attributeDomain                     = 50
+	attributeMajor                      = 75
+	attributeMinor                      = 76
+	attributeHostAddresses              = 91
+	attributeMaxShared                  = 97
+)
+
+func newDevice(ordinal int) (*Device, error) {
+	r := newResults()
+	defer r.free()
+	if err := call(cuDeviceGet, r.address(0), uintptr(ordinal)); err != nil {
+		return nil, err
+	}
+	d := &Device{Ordinal: ordinal, handle: uintptr(r.int(0))}
+	var name [256]byte
+	if err := callWith(cuDeviceGetName, uintptr(unsafe.Pointer(&name)), uintptr(len(name)), d.handle); err != nil {
+		return nil, err
+	}
+	d.Name, _, _ = strings.Cut(string(name[:]), "\x00")
+	d.MIG = strings.Contains(d.Name, "MIG")
+	if err := callWith(cuDeviceGetUuid, uintptr(unsafe.Pointer(&d.UUID)), d.handle); err != nil {
+		return nil, err
+	}
+	if err := call(cuDeviceTotalMem, r.address(0), d.handle); err != nil {
+		return nil, err
+	}
+	d.Memory = uint64(r[0])
+
+	var first error
+	attribute := func(number uintptr) int {
+		r[0] = 0
+		// A driver that is older than the attribute calls its number invalid:
+		// the GPU is then without what it says.
+		err := call(cuDeviceGetAttribute, r.address(0), number, d.handle)
+		if err != nil && StatusOf(err) != statusInvalidValue && first == nil {
+			first = err
+		}
+		return r.int(0)
+	}
+	d.Address = pcie.BDF{
+		Domain: uint32(attribute(attributeDomain)),
+		Bus:    uint8(attribute(attributeBus)),
+		Device: uint8(attribute(attributeSlot)),
+	}
+	d.Capability = [2]int{attribute(attributeMajor), attribute(attributeMinor)}
+	d.Multiprocessors = attribute(attributeMultiprocessors)
+	d.MaxThreads = attribute(attributeMaxThreads)
+	d.MaxThreadsOfMultiprocessor = attribute(attributeMaxThreadsOfMultiprocessor)
+	d.MaxShared = attribute(attributeMaxShared)
+	d.L2 = attribute(attributeL2)
+	d.CopyEngines = attribute(attributeCopyEngines)
+	d.Integrated = attribute(attributeIntegrated) != 0
+	d.UnifiedAddressing = attribute(attributeUnifiedAddressing) != 0
+	d.MapsHost = attribute(attributeMapsHost) != 0
+	d.HostAddresses = attribute(attributeHostAddresses) != 0
+	return d, first
+}
