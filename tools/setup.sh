@@ -21,6 +21,7 @@ fail() { say "$*"; exit 1; }
 # The programs that are missing, as Debian and Ubuntu name their packages.
 missing_packages() {
     command -v gcc >/dev/null || echo gcc libc6-dev
+    command -v g++ >/dev/null || echo g++
     command -v flock >/dev/null || echo util-linux
     command -v git >/dev/null || echo git
     if ! command -v "$python" >/dev/null; then

@@ -1,0 +1,197 @@
+// Modules, functions and launches.
+#include <string.h>
+
+#include <string>
+
+#include "driver.h"
+#include "grid.h"
+
+using namespace emulator;
+
+namespace emulator {
+
+// Launch is a launch as its stream keeps it, with its own copy of the parameters.
+struct Launch {
+	const Kernel *kernel;
+	std::vector<uint64_t> params; // words, which aligns them
+	uint32_t blocks, threads;
+
+	void run() const
+	{
+		Grid grid{kernel, params.data(), blocks, threads};
+		run_grid(grid, static_cast<uint32_t>(driver().settings.resident(threads)));
+	}
+};
+
+// params finds the one parameter: the first of an array of pointers, or a buffer
+// and its size behind their tags.
+static Status params(const Kernel *kernel, void **kernel_params, void **extra, const void **from)
+{
+	if (kernel_params && !extra) {
+		*from = kernel_params[0];
+		return *from ? ok : invalid_value;
+	}
+	if (kernel_params || !extra)
+		return invalid_value;
+	size_t bytes = 0;
+	*from = nullptr;
+	for (; *extra; extra += 2) {
+		if (extra[0] == reinterpret_cast<void *>(1))
+			*from = extra[1];
+		else if (extra[0] == reinterpret_cast<void *>(2))
+			bytes = *static_cast<size_t *>(extra[1]);
+		else
+			return invalid_value;
+	}
+	return *from && bytes == kernel->bytes ? ok : invalid_value;
+}
+
+struct Shape {
+	unsigned grid[3], block[3], shared;
+};
+
+static Status launch(const Kernel *kernel, const Shape &shape, void *stream, void **kernel_params, void **extra)
+{
+	Context *context;
+	if (Status s = current(&context))
+		return s;
+	if (!registered(kernel))
+		return invalid_handle;
+	const unsigned *g = shape.grid, *b = shape.block;
+	unsigned most = static_cast<unsigned>(driver().settings.threads);
+	if (g[0] == 0 || g[1] != 1 || g[2] != 1 || b[0] == 0 || b[0] > most || b[1] != 1 || b[2] != 1)
+		return invalid_value;
+	if (b[0] > kernel->most)
+		return launch_out_of_resources;
+	const void *from;
+	if (Status s = params(kernel, kernel_params, extra, &from))
+		return s;
+	auto launch = std::make_shared<Launch>();
+	launch->kernel = kernel;
+	launch->params.resize((kernel->bytes + 7) / 8);
+	memcpy(launch->params.data(), from, kernel->bytes);
+	launch->blocks = g[0];
+	launch->threads = b[0];
+	return submit(context, stream, [launch] { launch->run(); });
+}
+
+// LaunchConfig is CUlaunchConfig.
+struct LaunchConfig {
+	unsigned grid[3], block[3], shared;
+	void *stream, *attributes;
+	unsigned count;
+};
+
+} // namespace emulator
+
+API cuModuleLoadData(void **out, const void *image)
+{
+	Context *context;
+	if (Status s = current(&context))
+		return s;
+	if (Status s = uncaptured())
+		return s;
+	std::string text = static_cast<const char *>(image);
+	if (text.empty())
+		return invalid_image;
+	Lock lock(driver().mutex);
+	void *handle = new char;
+	driver().modules[handle] = text;
+	*out = handle;
+	return ok;
+}
+
+API cuModuleLoadDataEx(void **out, const void *image, unsigned, int *, void **) { return cuModuleLoadData(out, image); }
+
+API cuModuleUnload(void *handle)
+{
+	Context *context;
+	if (Status s = current(&context))
+		return s;
+	synchronize(context);
+	Lock lock(driver().mutex);
+	if (driver().modules.erase(handle) == 0)
+		return invalid_handle;
+	delete static_cast<char *>(handle);
+	return ok;
+}
+
+// A kernel has to be in the module's text as well, if that has any.
+API cuModuleGetFunction(const Kernel **out, void *handle, const char *name)
+{
+	Context *context;
+	if (Status s = current(&context))
+		return s;
+	Lock lock(driver().mutex);
+	auto module = driver().modules.find(handle);
+	if (module == driver().modules.end())
+		return invalid_handle;
+	const std::string &text = module->second;
+	if (text.find(".entry ") != std::string::npos && text.find(std::string(".entry ") + name + "(") == std::string::npos)
+		return not_found;
+	*out = find(name);
+	return *out ? ok : not_found;
+}
+
+API cuFuncGetAttribute(int *value, int which, const Kernel *kernel)
+{
+	if (!registered(kernel))
+		return invalid_handle;
+	switch (which) {
+	case 0: { // threads of a block
+		unsigned most = static_cast<unsigned>(driver().settings.threads);
+		*value = static_cast<int>(kernel->most < most ? kernel->most : most);
+		return ok;
+	}
+	case 4: // registers
+		*value = 32;
+		return ok;
+	case 5: // versions of the PTX and of the binary
+	case 6:
+		*value = 90;
+		return ok;
+	}
+	*value = 0;
+	return which >= 0 && which < 16 ? ok : invalid_value;
+}
+
+API cuFuncSetAttribute(const Kernel *kernel, int, int) { return registered(kernel) ? ok : invalid_handle; }
+
+API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const Kernel *kernel, int threads, size_t)
+{
+	if (!registered(kernel))
+		return invalid_handle;
+	if (threads < 1)
+		return invalid_value;
+	const Settings &settings = driver().settings;
+	bool fits = threads <= settings.threads && static_cast<unsigned>(threads) <= kernel->most;
+	*blocks = fits ? settings.resident(static_cast<uint32_t>(threads)) / settings.multiprocessors : 0;
+	return ok;
+}
+
+API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const Kernel *kernel, int threads, size_t shared,
+							 unsigned)
+{
+	return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, shared);
+}
+
+API cuLaunchKernel(const Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+		   unsigned shared, void *stream, void **kernel_params, void **extra)
+{
+	return launch(kernel, Shape{{gx, gy, gz}, {bx, by, bz}, shared}, stream, kernel_params, extra);
+}
+
+API cuLaunchKernelEx(const LaunchConfig *config, const Kernel *kernel, void **kernel_params, void **extra)
+{
+	const unsigned *g = config->grid, *b = config->block;
+	return launch(kernel, Shape{{g[0], g[1], g[2]}, {b[0], b[1], b[2]}, config->shared}, config->stream,
+		      kernel_params, extra);
+}
+
+API cuLaunchCooperativeKernel(const Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+			      unsigned bz, unsigned shared, void *stream, void **kernel_params)
+{
+	if (bx > 0 && gx > static_cast<unsigned>(driver().settings.resident(bx)))
+		return cooperative_launch_too_large;
+	return launch(kernel, Shape{{gx, gy, gz}, {bx, by, bz}, shared}, stream, kernel_params, nullptr);
+}
