@@ -1,0 +1,8 @@
+// Kernels that move bytes.
+#include "copy_line.cuh"
+#include "copy_slot.cuh"
+
+RL_KERNEL(copy_line16, Exchange, 512) { copy_lines<16>(p); }
+RL_KERNEL(copy_line64, Exchange, 512) { copy_lines<64>(p); }
+RL_KERNEL(copy_line128, Exchange, 512) { copy_lines<128>(p); }
+RL_KERNEL(copy_slot, Exchange, 576) { copy_slots(p); }

@@ -1,0 +1,8 @@
+// Kernels that reduce, for the element type that RL_TYPE names: F32, BF16 ...
+#include "reduce_line.cuh"
+#include "reduce_slot.cuh"
+
+RL_KERNEL(RL_NAME(reduce_line16), Exchange, 512) { reduce_lines<RL_TYPE, 16>(p); }
+RL_KERNEL(RL_NAME(reduce_line64), Exchange, 512) { reduce_lines<RL_TYPE, 64>(p); }
+RL_KERNEL(RL_NAME(reduce_line128), Exchange, 512) { reduce_lines<RL_TYPE, 128>(p); }
+RL_KERNEL(RL_NAME(reduce_slot), Exchange, 576) { reduce_slots<RL_TYPE>(p); }

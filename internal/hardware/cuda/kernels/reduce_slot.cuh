@@ -1,0 +1,114 @@
+// Reductions in bulk: ReduceScatter and Reduce, and with publish AllReduce, all
+// the schedules "direct". Three roles: send every peer its chunk; reduce the own
+// chunk piece by piece and, with publish, show each piece to all; copy what the
+// others show.
+#pragma once
+#include "slot.cuh"
+
+template <class T>
+RL_DEVICE void reduce_piece(const Exchange &p, const Role &r, const Span &own, const Span &out, u64 k)
+{
+	constexpr u32 n = 2; // vectors a thread
+	const u32 divisor = p.op == op_avg ? p.ranks : 1, size = vectors(own);
+	for (u32 at = r.thread; at < size; at += n * r.threads) {
+		typename T::Acc a[2 * n][T::per_word];
+		for (u32 i = 0; i <= p.count; i++) {
+			Pair term[n];
+			if (i == p.position) {
+#pragma unroll
+				for (u32 j = 0; j < n; j++)
+					term[j] = load_vector(own, at + j * r.threads);
+			} else {
+				Ring ring = incoming(p, p.peers[i - (i > p.position)], 0);
+				const Pair *from = slot(p.geometry, ring, *ring.count + k);
+#pragma unroll
+				for (u32 j = 0; j < n; j++)
+					if (at + j * r.threads < size)
+						term[j] = load_pair(from + at + j * r.threads);
+			}
+			u64 w[2 * n];
+#pragma unroll
+			for (u32 j = 0; j < n; j++) {
+				w[2 * j] = term[j].lo;
+				w[2 * j + 1] = term[j].hi;
+			}
+			add_terms<T>(p.op, i == 0, a, w);
+		}
+		Pair v[n];
+#pragma unroll
+		for (u32 j = 0; j < n; j++)
+			v[j] = Pair{result<T>(a[2 * j], divisor), result<T>(a[2 * j + 1], divisor)};
+#pragma unroll
+		for (u32 j = 0; j < n; j++)
+			if (at + j * r.threads < size)
+				store_vector(out, at + j * r.threads, v[j]);
+		for (u32 i = 0; p.publish && i < p.count; i++) {
+			Ring ring = outgoing(p, p.peers[(p.position + i) % p.count], 1);
+			Pair *to = slot(p.geometry, ring, *ring.count + k);
+#pragma unroll
+			for (u32 j = 0; j < n; j++)
+				if (at + j * r.threads < size)
+					to[at + j * r.threads] = v[j];
+		}
+	}
+}
+
+template <class T> RL_DEVICE bool reduce_all(const Exchange &p, const Role &r)
+{
+	u64 n = pieces(p, p.own_bytes);
+	for (u64 k = 0; k < n; k++) {
+		// Thread i waits for peer i: for its piece, and for room for the result.
+		if (r.thread < p.count) {
+			const Peer &peer = p.peers[r.thread];
+			Ring in = incoming(p, peer, 0), out = outgoing(p, peer, 1);
+			bool come = at_least(p, in.head, *in.count + k + 1, peer, at_head);
+			u64 next = *out.count + k;
+			if (come && p.publish && next >= p.geometry.slots)
+				come = at_least(p, out.credit, next - p.geometry.slots + 1, peer, at_credit);
+			if (!come)
+				*r.lost = 1;
+		}
+		meet(r);
+		if (*(volatile u32 *)r.lost != 0)
+			return false;
+		reduce_piece<T>(p, r, piece(p, p.in, p.own_in, p.own_bytes, k),
+				    piece(p, p.out, p.own_out, p.own_bytes, k), k);
+		meet(r);
+		if (r.thread < p.count) {
+			const Peer &peer = p.peers[r.thread];
+			Ring in = incoming(p, peer, 0), out = outgoing(p, peer, 1);
+			if (p.publish) {
+				fence_system();
+				store_release((u64 *)out.head, *out.count + k + 1);
+			}
+			store_release((u64 *)in.credit, *in.count + k + 1);
+		}
+	}
+	return true;
+}
+
+template <class T> RL_DEVICE void reduce_slots(const Exchange &p)
+{
+	RL_SHARED u32 gone[3];
+	if (thread() < 3)
+		gone[thread()] = 0;
+	barrier();
+	Role r = Role::of(p.publish ? 3 : 2, gone);
+	switch (r.id) {
+	case 0:
+		if (send_all(p, r))
+			tally_sent(p, r, 0, false);
+		return;
+	case 1:
+		if (!reduce_all<T>(p, r))
+			return;
+		tally_received(p, r, 0, true);
+		if (p.publish)
+			tally_sent(p, r, 1, true);
+		return;
+	case 2:
+		if (receive_all(p, r, 1))
+			tally_received(p, r, 1, false);
+		return;
+	}
+}
