@@ -34,8 +34,10 @@ bench-peers: build ## the same beside three MPIs and gloo, with ratios and a plo
 	@tools/setup-peers.sh
 	@$(VENV) bench/peers.py
 
-gen: ## write the generated files again
+gen: setup ## write the generated files again
 	go generate ./...
+	tools/setup-ptx.sh
+	$(VENV) tools/ptx.py
 	go run ./cmd/ringlane topo --format svg --from testdata/machines/4gpu-2switch-redirect -o docs/topo.svg
 
 build: setup ## build/ringlane and build/libringlane.so
