@@ -90,6 +90,9 @@ type Comm struct {
 
 	groupsMu sync.Mutex
 	groups   map[string]int
+
+	endingsMu sync.Mutex
+	endings   []*Ending
 }
 
 func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena, lookup reduce.Lookup) *Comm {
@@ -312,10 +315,11 @@ func (c *Comm) Abort(why string) {
 // Close leaves the communicator. Calls that this rank has not completed fail;
 // those that peers still have to complete do not need this rank any more.
 func (c *Comm) Close() error {
+	first := c.endFirst()
 	c.inboxMu.Lock()
 	if c.closed {
 		c.inboxMu.Unlock()
-		return nil
+		return first
 	}
 	c.failed.CompareAndSwap(nil, failf(Closed, "the communicator is closed on this rank (join again)"))
 	c.control.bell.Ring()
@@ -328,12 +332,11 @@ func (c *Comm) Close() error {
 	c.inboxMu.Lock()
 	defer c.inboxMu.Unlock()
 	if c.closed {
-		return nil
+		return first
 	}
 	c.closed = true
 	close(c.quit)
 	c.control.state.CompareAndSwap(stateUp, stateClosed)
-	var first error
 	for p := range c.peers {
 		if p != c.rank {
 			c.peers[p].control.bell.Ring()

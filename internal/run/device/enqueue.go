@@ -1,0 +1,79 @@
+package device
+
+import (
+	"ringlane/internal/hardware/cuda"
+	"ringlane/internal/model/schedule"
+	"ringlane/internal/run/communicator"
+)
+
+// Enqueue puts a collective into s, and returns at once. It may be captured into
+// a graph.
+func (d *Comm) Enqueue(call Call, s cuda.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.Err(); err != nil {
+		return err
+	}
+	p := d.last
+	if p == nil || p.key != call.key() || call.SendCounts != nil || call.RecvCounts != nil {
+		var err error
+		if p, err = d.planFor(&call); err != nil {
+			return err
+		}
+	}
+	if !p.fits(call.In, call.Out) {
+		host := call.onHost()
+		return failf(communicator.Argument, "%v: input and output overlap, but not as this collective allows (use separate buffers, or the in-place form)", &host)
+	}
+	if call.Count == 0 && call.Collective != schedule.Barrier && call.SendCounts == nil {
+		return nil // on all ranks
+	}
+	if d.size == 1 {
+		return d.copyAlone(p, &call, s)
+	}
+	p.exchange.In, p.exchange.Out = uint64(call.In), uint64(call.Out)
+	p.exchange.Sequence = d.calls + 1
+	captured, err := d.launch(p, s)
+	if err != nil {
+		return err
+	}
+	d.calls++
+	d.memory.peers[d.rank].board.enter(d.calls, p.about)
+	if captured {
+		d.captured[d.calls] = p.about
+	}
+	return nil
+}
+
+// launch puts a plan's kernel into s, behind the call before.
+func (d *Comm) launch(p *plan, s cuda.Stream) (captured bool, err error) {
+	if err := d.gpu.context.Enter(); err != nil {
+		return false, d.refused(p, err)
+	}
+	defer d.gpu.context.Leave()
+	if captured, err = d.order.before(s); err != nil {
+		return captured, d.refused(p, err)
+	}
+	if err = s.Launch(p.function, uint32(p.choice.Blocks), uint32(p.choice.Threads), 0, p.params); err == nil {
+		err = d.order.after(s, captured)
+	}
+	if err != nil {
+		return captured, d.refused(p, err)
+	}
+	return captured, nil
+}
+
+func (d *Comm) refused(p *plan, err error) error {
+	return failf(codeOf(err), "%v: %v", p.about, err)
+}
+
+// copyAlone is what every collective of a single rank comes to.
+func (d *Comm) copyAlone(p *plan, call *Call, s cuda.Stream) error {
+	if call.In == call.Out || p.in == 0 {
+		return nil
+	}
+	if err := d.gpu.context.CopyAsync(call.Out, call.In, p.in, s); err != nil {
+		return d.refused(p, err)
+	}
+	return nil
+}

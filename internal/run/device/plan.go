@@ -1,0 +1,237 @@
+package device
+
+import (
+	"fmt"
+	"reflect"
+
+	"ringlane/internal/hardware/cuda"
+	"ringlane/internal/hardware/cuda/kernels"
+	"ringlane/internal/logic/collective"
+	"ringlane/internal/model/schedule"
+	"ringlane/internal/run/communicator"
+)
+
+// plan is how calls of one key are carried out: everything but the buffers.
+type plan struct {
+	key      key
+	about    description
+	choice   collective.DeviceChoice
+	in, out  uint64 // bytes
+	inPlace  bool   // In and Out may overlap, if they do so with this distance:
+	apart    uint64 // Out - In
+	function *cuda.Function
+	params   *cuda.Params
+	exchange *kernels.Exchange // what params holds
+}
+
+var (
+	exchangeBytes = int(reflect.TypeFor[kernels.Exchange]().Size())
+	stateBytes    = uint64(reflect.TypeFor[kernels.State]().Size())
+)
+
+// plans is how many a communicator keeps: a model has some tens of shapes.
+const plans = 512
+
+// planFor returns the plan of a call that is not the last one's. The caller
+// holds d.mu.
+func (d *Comm) planFor(call *Call) (*plan, error) {
+	if call.SendCounts != nil || call.RecvCounts != nil {
+		if d.private == nil {
+			d.private = &plan{}
+		}
+		return d.private, d.draw(d.private, call)
+	}
+	if p := d.plans[call.key()]; p != nil {
+		d.last = p
+		return p, nil
+	}
+	p := &plan{key: call.key()}
+	if err := d.draw(p, call); err != nil {
+		return nil, err
+	}
+	if len(d.plans) >= plans {
+		d.forget()
+	}
+	d.plans[p.key] = p
+	d.last = p
+	return p, nil
+}
+
+// forget drops all plans. Launches have copied what they need.
+func (d *Comm) forget() {
+	for _, p := range d.plans {
+		p.free()
+	}
+	clear(d.plans)
+	d.last = nil
+}
+
+func (p *plan) free() {
+	if p != nil && p.params != nil {
+		_ = p.params.Free()
+		p.params, p.exchange = nil, nil
+	}
+}
+
+// draw makes the plan of a call, and checks the call, its buffers included.
+func (d *Comm) draw(p *plan, call *Call) error {
+	if err := d.check(call); err != nil {
+		return err
+	}
+	host := call.onHost()
+	in, out, err := d.comm.Lengths(&host)
+	if err != nil {
+		return err
+	}
+	size := call.Type.Size()
+	p.about = describe(call)
+	p.in, p.out = uint64(in*size), uint64(out*size)
+	if call.Collective != schedule.Barrier {
+		if err := d.visible(host.String()+": input", call.In, p.in); err != nil {
+			return err
+		}
+		if err := d.visible(host.String()+": output", call.Out, p.out); err != nil {
+			return err
+		}
+	} else {
+		p.in, p.out = 0, 0
+	}
+	p.inPlace, p.apart = inPlace(call, d.rank)
+	if err := p.prepare(); err != nil {
+		return failf(communicator.System, "%v: %v", &host, err)
+	}
+	if d.size == 1 {
+		return nil
+	}
+	p.choice = d.Describe(*call)
+	f := fusion{peers: make([]flow, d.size)}
+	if call.Collective != schedule.Barrier {
+		a, err := collective.Find(call.Collective, p.choice.Algorithm)
+		if err == nil {
+			f, err = fuse(a, &host, d.size, d.rank)
+		}
+		if err != nil {
+			return failf(communicator.System, "%v: %v", &host, err)
+		}
+	}
+	d.fill(p, &f)
+	module, name := "copy", "copy_"
+	if f.reduces {
+		module, name = call.Type.String(), "reduce_"
+		p.exchange.Op = uint32(call.Op)
+	}
+	if name += "slot"; p.choice.Line != 0 {
+		name = fmt.Sprintf("%sline%d", name[:len(name)-len("slot")], p.choice.Line)
+	}
+	if f.reduces {
+		name += "_" + module
+	}
+	if p.function, err = d.gpu.function(module, name); err != nil {
+		return failf(codeOf(err), "%v: %v", &host, err)
+	}
+	return nil
+}
+
+// Describe says how a call would be carried out.
+func (d *Comm) Describe(call Call) collective.DeviceChoice {
+	bytes := call.Count * call.Type.Size()
+	switch {
+	case call.SendCounts != nil:
+		bytes = collective.Uneven
+	case call.Collective == schedule.Barrier:
+		bytes = 0
+	}
+	return d.devices.Choose(call.Collective, bytes)
+}
+
+func (p *plan) prepare() (err error) {
+	if p.params == nil {
+		if p.params, err = cuda.NewParams(exchangeBytes); err != nil {
+			return err
+		}
+		p.exchange = cuda.View[kernels.Exchange](p.params)
+	}
+	*p.exchange = kernels.Exchange{}
+	return nil
+}
+
+// fill writes what kernels are told of a fusion.
+func (d *Comm) fill(p *plan, f *fusion) {
+	x := p.exchange
+	d.address(x, p.choice)
+	x.OwnIn, x.OwnOut, x.OwnBytes = f.ownIn.at, f.ownOut.at, max(f.ownIn.bytes, f.ownOut.bytes)
+	if f.publishes {
+		x.Publish = 1
+	}
+	for r := range d.size {
+		if r == d.rank {
+			continue
+		}
+		peer, flow := d.peer(x, r), &f.peers[r]
+		peer.SendAt, peer.SendBytes = flow.send.at, flow.send.bytes
+		peer.RecvAt, peer.RecvBytes = flow.recv.at, flow.recv.bytes
+		peer.GatherAt, peer.GatherBytes = flow.gather.at, flow.gather.bytes
+		longest := max(flow.send.bytes, flow.recv.bytes)
+		if f.reduces {
+			longest = f.longest
+		}
+		peer.Passes = d.passes(p.choice, longest)
+	}
+}
+
+// address writes what all calls of this rank have in common.
+func (d *Comm) address(x *kernels.Exchange, c collective.DeviceChoice) {
+	x.State, x.Control = uint64(d.memory.state), uint64(d.memory.control.Pointer())
+	x.Deadline = uint64(d.comm.Timeout())
+	x.Geometry = d.geometry
+	x.Piece = uint32(c.Piece)
+	x.Rank, x.Ranks = uint32(d.rank), uint32(d.size)
+}
+
+// peer adds a rank to those of a call, in the order of ranks.
+func (d *Comm) peer(x *kernels.Exchange, rank int) *kernels.Peer {
+	p := &x.Peers[x.Count]
+	x.Count++
+	if rank < d.rank {
+		x.Position++
+	}
+	r := &d.memory.peers[rank]
+	p.Outbox, p.Inbox, p.Rank = uint64(r.outbox), uint64(r.inbox), uint32(rank)
+	return p
+}
+
+// passes is how many exchanges of lines a message of so many bytes takes.
+func (d *Comm) passes(c collective.DeviceChoice, bytes uint64) uint32 {
+	if c.Line == 0 {
+		return 0
+	}
+	up := func(n, by uint64) uint64 { return (n + by - 1) / by }
+	line, blocks := uint64(c.Line), uint64(c.Blocks)
+	payload := kernels.RowBytes / line * (line - 8)
+	share := up(up(bytes, payload), blocks)
+	region := d.geometry.LineHalf / blocks / kernels.RowBytes
+	return uint32(max(1, up(share, region)))
+}
+
+// inPlace says at which distance Out may overlap In: every chunk then has the
+// same place in both.
+func inPlace(call *Call, rank int) (may bool, apart uint64) {
+	own := uint64(rank * call.Count * call.Type.Size())
+	switch call.Collective {
+	case schedule.AllReduce, schedule.Reduction, schedule.Broadcast:
+		return true, 0
+	case schedule.AllGather, schedule.Gather:
+		return true, -own
+	case schedule.ReduceScatter, schedule.Scatter:
+		return true, own
+	}
+	return false, 0
+}
+
+// fits reports whether buffers overlap only as the call allows.
+func (p *plan) fits(in, out cuda.Pointer) bool {
+	if uint64(out) >= uint64(in)+p.in || uint64(in) >= uint64(out)+p.out {
+		return true
+	}
+	return p.inPlace && uint64(out-in) == p.apart
+}
