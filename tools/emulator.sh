@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the emulator of the CUDA driver, with our kernels in it, and prints where
 # it is: build/emulator/HASH/libcuda.so.1, by the hash of what it is made of. What
-# is there already is not built again; builds at the same time take turns.
+# has been compiled is not compiled again; builds at the same time take turns.
 #
 #   tools/emulator.sh [KERNELS.cu ...]    kernels besides those of the project
 #
@@ -22,6 +22,9 @@ out=${RINGLANE_EMULATOR_OUT:-build/emulator}
 cuda=internal/hardware/cuda
 flags=(-std=c++17 -fPIC -pthread -fvisibility=hidden)
 driver_flags=(-O2 -Wall -Wextra)
+# No name of its own: a program that asks for libcuda.so.1 is not given this one.
+link_flags=(-shared -pthread -static-libstdc++ -static-libgcc
+    -Wl,-Bsymbolic,--exclude-libs,ALL -Wl,-z,nodelete,-z,defs)
 # Kernels look at the same bytes as several types, and round as a GPU does.
 kernel_flags=(-O1 -x c++ -fno-strict-aliasing -ffp-contract=off -fno-exceptions
     "-I$cuda/kernels" "-I$cuda/emulator")
@@ -31,57 +34,63 @@ command -v "$cxx" >/dev/null || {
     exit 3
 }
 
-shopt -s nullglob
-sources=("$cuda"/emulator/driver/*.cc)
-headers=("$cuda"/emulator/machine.h "$cuda"/emulator/driver/*.h "$cuda"/kernels/*.cuh)
-kernels=("$cuda"/kernels/*.cu "$cuda"/kernels/build.txt "${extra[@]}")
+driver=("$cuda"/emulator/driver/*.cc)
+driver_headers=("$cuda"/emulator/driver/*.h)
+kernel_headers=("$cuda"/kernels/*.cuh "$cuda/emulator/machine.h" "$cuda/emulator/driver/lane.h")
+compiler=$("$cxx" --version; uname -m)
 
-hash=$({
-    "$cxx" --version
-    uname -m
-    cat tools/emulator.sh "${sources[@]}" "${headers[@]}" "${kernels[@]}"
-} | sha256sum | cut -c 1-16)
-library=$PWD/$out/$hash/libcuda.so.1
-[[ $out == /* ]] && library=$out/$hash/libcuda.so.1
+# object prints where the object of a source is, by the hash of all it is made of,
+# and has it compiled if it is not there:
+#   object SOURCE HEADERS-HASH FLAGS...
+object() {
+    local source=$1 hash object
+    hash=$({ echo "$compiler" "${@:2}"; cat "$source"; } | sha256sum | cut -c 1-16)
+    object=$out/objects/$hash.o
+    echo "$object" >>"$work/objects"
+    [[ -e $object ]] || {
+        printf '%q ' "$cxx" "${@:3}" -c "$source" -o "$object.$$"
+        printf '&& mv %q %q\n' "$object.$$" "$object"
+    } >>"$work/commands"
+}
 
-# The commands that compile, one a line. build.txt lists our kernels: module, source, macros.
-commands() {
-    local file module source macros
-    for file in "${sources[@]}"; do
-        command_for "$(basename "$file" .cc)" "${driver_flags[@]}" "$file"
+hash_of() { cat "$@" | sha256sum; }
+
+# What there is to compile. build.txt lists our kernels: module, source, macros.
+objects() {
+    local headers source module macros
+    : >"$work/commands"
+    headers=$(hash_of "${driver_headers[@]}")
+    for source in "${driver[@]}"; do
+        object "$source" "$headers" "${flags[@]}" "${driver_flags[@]}"
     done
+    headers=$(hash_of "${kernel_headers[@]}")
     while read -r module source macros; do
         # shellcheck disable=SC2086  one word a macro
-        command_for "kernels-$module" "${kernel_flags[@]}" ${macros:+$(printf -- '-D%s ' $macros)} \
-            "$cuda/kernels/$source"
+        object "$cuda/kernels/$source" "$headers" "${flags[@]}" "${kernel_flags[@]}" \
+            ${macros:+$(printf -- '-D%s ' $macros)}
     done < <(grep -v '^#' "$cuda/kernels/build.txt")
-    for file in "${extra[@]}"; do
-        command_for "extra-$(basename "$file" .cu)" "${kernel_flags[@]}" "$file"
+    for source in "${extra[@]}"; do
+        object "$source" "$headers" "${flags[@]}" "${kernel_flags[@]}"
     done
 }
 
-command_for() {
-    printf '%q ' "$cxx" "${flags[@]}" -c "${@:2}" -o "$work/$1.o"
-    echo
-}
-
-build() {
-    work=$(mktemp -d "$out/.work.XXXXXX")
-    trap 'rm -rf "$work"' EXIT
-    commands | xargs -P "$(nproc)" -d '\n' -I{} bash -c '{}'
-    # No name of its own: a program that asks for libcuda.so.1 is not given this one.
-    "$cxx" -shared -pthread -static-libstdc++ -static-libgcc -Wl,-Bsymbolic,--exclude-libs,ALL -Wl,-z,nodelete,-z,defs \
-        -o "$work/libcuda.so.1" "$work"/*.o
-    mkdir -p "$(dirname "$library")"
-    mv "$work/libcuda.so.1" "$library"
-    # Those of sources that are gone.
-    find "$out" -mindepth 1 -maxdepth 1 -type d -mtime +1 ! -name "$hash" -exec rm -rf {} +
-}
-
-if [[ ! -e $library ]]; then
-    mkdir -p "$out"
-    exec 9>"$out/.lock"
-    flock 9
-    [[ -e $library ]] || build 9>&- >&2
+mkdir -p "$out/objects"
+out=$(realpath "$out")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+exec 9>"$out/.lock"
+flock 9
+objects
+mapfile -t objects <"$work/objects"
+folder=$out/$(echo "${objects[@]}" "${link_flags[@]}" | sha256sum | cut -c 1-16)
+if [[ ! -e $folder/libcuda.so.1 ]]; then
+    xargs -P "$(nproc)" -d '\n' -I{} bash -c '{}' <"$work/commands" >&2 9>&-
+    "$cxx" "${link_flags[@]}" -o "$work/libcuda.so.1" "${objects[@]}" >&2 9>&-
+    mkdir -p "$folder"
+    mv "$work/libcuda.so.1" "$folder/.new"
+    mv "$folder/.new" "$folder/libcuda.so.1"
+    # What sources made that are gone.
+    find "$out" -mindepth 1 -mtime +1 ! -path "$folder*" \( -name '*.o' -o -name libcuda.so.1 \) -delete
+    find "$out" -mindepth 1 -type d -empty -delete
 fi
-echo "$library"
+echo "$folder/libcuda.so.1"

@@ -53,6 +53,7 @@ RL_DEVICE u32 blocks() { return emulator::lane->grid->blocks; }
 
 RL_DEVICE void barrier() { emulator::barrier(0, 0); }
 RL_DEVICE void barrier(u32 id, u32 count) { emulator::barrier(id, count); }
+RL_DEVICE void arrive(u32 id, u32 count) { emulator::arrive(id, count); }
 RL_DEVICE bool warp_all(bool yes) { return emulator::vote(yes); }
 RL_DEVICE u64 warp_take(u64 v, u32 from) { return emulator::take(v, from); }
 RL_DEVICE void pause() { emulator::pause(); }

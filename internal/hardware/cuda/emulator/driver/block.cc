@@ -1,7 +1,7 @@
 // The scheduler of a block. It goes over the threads in the order of their
 // index, pass after pass, and lets each that can run run until it waits, pauses
-// or returns. A barrier that is complete lets its threads go when the pass is
-// over, a warp that has met when its last lane has run: so the order of the index
+// or returns. A barrier that is complete lets its threads go on in the next pass,
+// a warp that has met when its last lane has run: so the order of the index
 // holds behind them as well.
 #include "block.h"
 
@@ -26,7 +26,7 @@ constexpr uint32_t barriers = 16;
 // How often a warp that has met may go on before the next one runs.
 constexpr int turns = 32;
 
-enum class State : uint8_t { fresh, ready, at_barrier, at_warp, done };
+enum class State : uint8_t { fresh, ready, at_barrier, let_go, at_warp, done };
 
 struct Fiber : Lane {
 	void *sp;
@@ -52,6 +52,7 @@ class Scheduler {
 public:
 	void run(const Grid &grid, uint32_t block);
 
+	void arrive(uint32_t id, uint32_t count);
 	void wait(uint32_t id, uint32_t count);
 	void meet();
 	void pause();
@@ -65,17 +66,18 @@ private:
 	bool pass();
 	bool run_warp(size_t index);
 	bool release_warp(size_t index);
+	void complete(uint32_t id);
 	bool release();
-	void rest(bool progress);
+	void rest();
 
 	const Grid *grid;
 	std::vector<Fiber> fibers;
 	std::vector<Warp> warps;
 	Barrier barrier[barriers];
 	uint32_t live;
-	bool paused; // a thread did, in this pass
-	bool moved;  // a thread returned or was let go, in this pass
-	uint32_t idle; // passes in which threads paused and nothing moved
+	bool paused;   // a thread of the warp that runs did, in this turn
+	bool polling;  // all warps that ran in this pass did nothing but poll
+	uint32_t idle; // passes like that
 	void *sp;
 	Stacks stacks;
 };
@@ -102,22 +104,27 @@ void Scheduler::run(const Grid &of, uint32_t block)
 		if (!release() && !ran && live > 0)
 			fail("kernel %s, block %u: every thread waits for one that never comes", grid->kernel->name,
 			     block);
-		rest(moved);
+		rest();
 	}
 }
 
 // pass reports whether any thread ran.
 bool Scheduler::pass()
 {
-	bool ran = false;
-	paused = moved = false;
-	for (size_t i = 0; i < warps.size(); i++)
+	bool any = false;
+	polling = true;
+	for (size_t i = 0; i < warps.size(); i++) {
+		bool ran = false;
 		for (int turn = 0; turn < turns; turn++) {
+			paused = false;
 			ran |= run_warp(i);
 			if (!release_warp(i))
 				break;
 		}
-	return ran;
+		polling &= !ran || paused;
+		any |= ran;
+	}
+	return any;
 }
 
 bool Scheduler::run_warp(size_t index)
@@ -160,7 +167,6 @@ bool Scheduler::release_warp(size_t index)
 		f->state = State::ready;
 	}
 	warp.met = 0;
-	moved |= all; // a vote that fails is one more look at a flag
 	return true;
 }
 
@@ -180,37 +186,43 @@ void Scheduler::enter()
 	s.self().state = State::done;
 	s.warps[s.self().thread / warp_size].live--;
 	s.live--;
-	s.moved = true;
+	s.complete(0);
 	s.leave();
 	__builtin_unreachable();
 }
 
-// release lets go of the threads whose barrier is complete.
+// complete begins a barrier anew once all that it expects have come.
+void Scheduler::complete(uint32_t id)
+{
+	Barrier &b = barrier[id];
+	if (b.arrived == 0 || b.arrived < (b.expected ? b.expected : live))
+		return;
+	for (Fiber &fiber : fibers)
+		if (fiber.state == State::at_barrier && fiber.barrier == id)
+			fiber.state = State::let_go;
+	b = Barrier{};
+}
+
+// release reports whether a barrier let any thread go in this pass.
 bool Scheduler::release()
 {
 	bool any = false;
-	for (uint32_t id = 0; id < barriers; id++) {
-		Barrier &b = barrier[id];
-		uint32_t expected = b.expected ? b.expected : live;
-		if (b.arrived == 0 || b.arrived < expected)
-			continue;
-		for (Fiber &fiber : fibers)
-			if (fiber.state == State::at_barrier && fiber.barrier == id)
-				fiber.state = State::ready;
-		b = Barrier{};
-		any = moved = true;
-	}
+	for (Fiber &fiber : fibers)
+		if (fiber.state == State::let_go) {
+			fiber.state = State::ready;
+			any = true;
+		}
 	return any;
 }
 
 // rest gives the processor away while threads only look at flags.
-void Scheduler::rest(bool progress)
+void Scheduler::rest()
 {
-	if (progress) {
+	if (!polling) {
 		idle = 0;
 		return;
 	}
-	if (!paused || ++idle < 2)
+	if (++idle < 2)
 		return;
 	if (idle < 64) {
 		sched_yield();
@@ -220,7 +232,7 @@ void Scheduler::rest(bool progress)
 	nanosleep(&doze, nullptr);
 }
 
-void Scheduler::wait(uint32_t id, uint32_t count)
+void Scheduler::arrive(uint32_t id, uint32_t count)
 {
 	if (id >= barriers || count % warp_size != 0)
 		fail("kernel %s: barrier %u for %u threads (0 to 15, and whole warps)", grid->kernel->name, id, count);
@@ -228,10 +240,15 @@ void Scheduler::wait(uint32_t id, uint32_t count)
 	if (b.arrived > 0 && b.expected != count)
 		fail("kernel %s: barrier %u for %u threads, and for %u", grid->kernel->name, id, b.expected, count);
 	b.expected = count;
-	if (++b.arrived > count && count > 0)
-		fail("kernel %s: more than %u threads at barrier %u", grid->kernel->name, count, id);
+	b.arrived++;
+	complete(id);
+}
+
+void Scheduler::wait(uint32_t id, uint32_t count)
+{
 	self().state = State::at_barrier;
 	self().barrier = static_cast<uint8_t>(id);
+	arrive(id, count);
 	leave();
 }
 
@@ -260,6 +277,8 @@ void run_block(const Grid &grid, uint32_t block)
 }
 
 void barrier(uint32_t id, uint32_t count) { scheduler->wait(id, count); }
+
+void arrive(uint32_t id, uint32_t count) { scheduler->arrive(id, count); }
 
 bool vote(bool yes)
 {

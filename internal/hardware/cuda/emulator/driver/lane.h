@@ -46,6 +46,9 @@ extern __thread Lane *lane __attribute__((tls_model("initial-exec")));
 // not returned.
 void barrier(uint32_t id, uint32_t count);
 
+// arrive counts this thread at a barrier, and does not wait.
+void arrive(uint32_t id, uint32_t count);
+
 // vote waits for the lanes of the warp that have not returned, and reports
 // whether all of them said yes.
 bool vote(bool yes);
