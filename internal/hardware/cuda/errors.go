@@ -101,7 +101,9 @@ func (e *Error) advice() string {
 		}
 	case "cuIpcOpenMemHandle":
 		switch e.Status {
-		case statusInvalidValue, statusInvalidContext:
+		case statusInvalidContext:
+			return "the process that made a handle has no use for it: the pointer is valid there"
+		case statusInvalidValue:
 			return "is the process that made the handle alive and on this machine? In containers both need --ipc=host, or one IPC and PID namespace"
 		case StatusPeersUnsupported:
 			return "no kernel on this GPU may reach that memory: stage through host memory"

@@ -54,7 +54,7 @@ const (
 // Attributes is what the driver knows of the memory at a pointer.
 type Attributes struct {
 	Type   MemoryType
-	Device int // ordinal of the GPU that it belongs to
+	Device int // ordinal of the GPU that it belongs to, -1 where Type is Unknown
 	// Buffer names the allocation in this process: where memory is freed and
 	// allocated again the pointer may be the same, this number is not.
 	Buffer uint64
@@ -86,6 +86,8 @@ func (c *Context) Attributes(p Pointer) (Attributes, error) {
 		a.Type = HostMemory
 	case r.int(0) == 2: // CU_MEMORYTYPE_DEVICE
 		a.Type = DeviceMemory
+	default:
+		a.Device = -1
 	}
 	return a, nil
 }
