@@ -67,22 +67,29 @@ func (c *Context) Leave() {
 // relaxed is CU_STREAM_CAPTURE_MODE_RELAXED.
 const relaxed = 2
 
+// entered runs do in the context.
+func (c *Context) entered(do func() error) error {
+	if err := c.Enter(); err != nil {
+		return err
+	}
+	defer c.Leave()
+	return do()
+}
+
 // within runs do, which prepares something, in the context. While any thread
 // of the process captures a graph, calls that may wait for the GPU are refused
 // and spoil the capture, unless the thread says that it knows better: nothing
 // that is prepared here belongs to a graph.
 func (c *Context) within(do func() error) error {
-	if err := c.Enter(); err != nil {
-		return err
-	}
-	defer c.Leave()
-	r := newResults()
-	defer r.free()
-	r[0] = relaxed
-	if call(cuThreadExchangeStreamCaptureMode, r.address(0)) == nil { // r[0] is now the mode that was
-		defer func() { _ = call(cuThreadExchangeStreamCaptureMode, r.address(0)) }()
-	}
-	return do()
+	return c.entered(func() error {
+		r := newResults()
+		defer r.free()
+		r[0] = relaxed
+		if call(cuThreadExchangeStreamCaptureMode, r.address(0)) == nil { // r[0] is now the mode that was
+			defer func() { _ = call(cuThreadExchangeStreamCaptureMode, r.address(0)) }()
+		}
+		return do()
+	})
 }
 
 // Synchronize waits until everything that was started in the context, by

@@ -259,6 +259,12 @@ func TestCapture(t *testing.T) {
 		if err := s.Set(p, byte(10+i), 4096); err != nil {
 			t.Fatal(err)
 		}
+		if a, err := c.Attributes(p); a.Type != cuda.DeviceMemory || err != nil {
+			t.Errorf("attributes while capturing: %+v, %v", a, err)
+		}
+		if base, _, err := c.Range(p + 1); base != p || err != nil {
+			t.Errorf("the range of %x while capturing is at %x, %v", p, base, err)
+		}
 		q, err := c.Alloc(4096)
 		if err := errors.Join(err, c.CopyTo(q, []byte{1}), c.Free(q)); err != nil {
 			t.Fatalf("to prepare while capturing: %v", err)

@@ -36,7 +36,7 @@ func (c *Context) MemoryInfo() (free, total uint64, err error) {
 func (c *Context) Range(p Pointer) (base Pointer, size uint64, err error) {
 	r := newResults()
 	defer r.free()
-	err = c.within(func() error { return call(cuMemGetAddressRange, r.address(0), r.address(1), uintptr(p)) })
+	err = c.entered(func() error { return call(cuMemGetAddressRange, r.address(0), r.address(1), uintptr(p)) })
 	return Pointer(r[0]), uint64(r[1]), err
 }
 
@@ -74,7 +74,7 @@ func (c *Context) Attributes(p Pointer) (Attributes, error) {
 	for i := range 5 {
 		q[3+i] = r.address(i)
 	}
-	err := c.within(func() error { return call(cuPointerGetAttributes, 5, q.address(0), q.address(3), uintptr(p)) })
+	err := c.entered(func() error { return call(cuPointerGetAttributes, 5, q.address(0), q.address(3), uintptr(p)) })
 	if err != nil {
 		return Attributes{}, err
 	}
@@ -95,20 +95,12 @@ func (c *Context) Attributes(p Pointer) (Attributes, error) {
 // CopyAsync copies n bytes in the order of s, between any two places that the
 // GPU reaches.
 func (c *Context) CopyAsync(dst, src Pointer, n uint64, s Stream) error {
-	if err := c.Enter(); err != nil {
-		return err
-	}
-	defer c.Leave()
-	return s.Copy(dst, src, n)
+	return c.entered(func() error { return s.Copy(dst, src, n) })
 }
 
 // SetAsync writes value into n bytes in the order of s.
 func (c *Context) SetAsync(p Pointer, value byte, n uint64, s Stream) error {
-	if err := c.Enter(); err != nil {
-		return err
-	}
-	defer c.Leave()
-	return s.Set(p, value, n)
+	return c.entered(func() error { return s.Set(p, value, n) })
 }
 
 // Set writes value into n bytes and returns when they are there.
