@@ -12,7 +12,9 @@ using namespace emulator;
 
 namespace emulator {
 
-static std::set<std::shared_ptr<Capture>> captures; // under the driver's lock
+// Those that have begun and not ended, under the driver's lock. Never destroyed,
+// as the driver.
+static std::set<std::shared_ptr<Capture>> &captures = *new std::set<std::shared_ptr<Capture>>;
 static thread_local CaptureMode interaction = CaptureMode::global;
 
 static long this_thread() { return syscall(SYS_gettid); }
@@ -57,13 +59,20 @@ Status join(StreamRef stream, Event &event)
 	return ok;
 }
 
-Status implicit(Context *context)
+// entangled returns a capture with a stream that waits for the legacy stream, or null.
+static Capture *entangled(Context *context)
 {
 	for (const auto &capture : captures)
 		for (const StreamRef &stream : capture->streams)
 			if (stream->context == context && (stream->flags & 1) == 0)
-				return spoil(*capture, capture_implicit);
-	return ok;
+				return capture.get();
+	return nullptr;
+}
+
+Status implicit(Context *context)
+{
+	Capture *capture = entangled(context);
+	return capture ? spoil(*capture, capture_implicit) : ok;
 }
 
 Status uncaptured()
@@ -182,9 +191,8 @@ API cuStreamIsCapturing(void *handle, int *status)
 	StreamRef stream;
 	if (Status s = find_stream(context, handle, &stream))
 		return s;
-	if (stream->legacy)
-		if (Status s = implicit(context))
-			return s;
+	if (stream->legacy && entangled(context))
+		return capture_implicit; // and the capture goes on
 	*status = !stream->capture ? 0 : stream->capture->broken ? 2 : 1;
 	return ok;
 }

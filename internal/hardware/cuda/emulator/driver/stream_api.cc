@@ -41,12 +41,14 @@ static Status find_event(void *handle, EventRef *event)
 // passed is find_event for calls that ask about the event's place in time.
 static Status passed(void *handle, EventRef *event)
 {
-	Lock lock(driver().mutex);
-	if (Status s = find_event(handle, event))
-		return s;
-	if (!(*event)->capture)
-		return ok;
-	return spoil(*(*event)->capture, captured_event);
+	{
+		Lock lock(driver().mutex);
+		if (Status s = find_event(handle, event))
+			return s;
+		if ((*event)->capture)
+			return spoil(*(*event)->capture, captured_event);
+	}
+	return uncaptured();
 }
 
 } // namespace emulator

@@ -215,6 +215,8 @@ CASE(captures_that_are_refused)
 	spoiled(900, 901, [&](void *s) { return cuStreamSynchronize(s); });
 	spoiled(900, 901, [&](void *s) { return cuStreamQuery(s); });
 	OK(cuEventRecord(e, side));
+	OK(cuEventSynchronize(e));
+	spoiled(900, 901, [&](void *) { return cuEventQuery(e); }); // of another stream
 	spoiled(905, 901, [&](void *s) { return cuStreamWaitEvent(s, e, 0); });
 	spoiled(0, 904, [&](void *s) { // work that the origin does not wait for
 		OK(cuEventRecord(e, s));
@@ -229,6 +231,10 @@ CASE(captures_that_are_refused)
 	});
 	OK(cuStreamBeginCapture_v2(blocking, 2));
 	void *params[] = {&memory};
+	int capturing;
+	WANT(906, cuStreamIsCapturing(nullptr, &capturing)); // does no harm
+	OK(cuStreamIsCapturing(blocking, &capturing));
+	CHECK(capturing == 1);
 	WANT(906, cuLaunchKernel(function("test_add"), 1, 1, 1, 32, 1, 1, 0, nullptr, params, nullptr));
 	WANT(901, cuStreamEndCapture(blocking, &graph));
 	WANT(900, cuStreamBeginCapture_v2(nullptr, 0));
