@@ -96,9 +96,10 @@ def sources(folder: Path) -> dict[str, bytes]:
 
 
 def without_comments(ptx: str) -> str:
-    """PTX without comments and empty lines: they tell the compiler's build."""
-    lines = (line.rstrip() for line in ptx.splitlines())
-    return "".join(f"{line}\n" for line in lines if line and not line.lstrip().startswith("//"))
+    """PTX without comments and empty lines: they tell the compiler's build, and number calls
+    from the start of the process."""
+    lines = (line.partition("//")[0].rstrip() for line in ptx.splitlines())
+    return "".join(f"{line}\n" for line in lines if line)
 
 
 class Compiler:
