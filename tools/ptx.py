@@ -310,9 +310,10 @@ def local_memory(taken: dict[tuple[str, str], list[Usage]]) -> list[str]:
 
 
 def table(taken: dict[tuple[str, str], list[Usage]]) -> str:
+    """A line for each kernel on each GPU."""
     rows = [("module", "kernel", "gpu", "registers", "shared", "stack", "spilled")]
     for (module, gpu), uses in taken.items():
-        for use in sorted(uses, key=lambda use: use.function):
+        for use in sorted((u for u in uses if u.registers), key=lambda use: use.function):
             numbers = map(str, (use.registers, use.shared, use.stack, use.spilled))
             rows.append((module, use.function, gpu, *numbers))
     widths = [max(map(len, column)) for column in zip(*rows)]
