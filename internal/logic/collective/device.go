@@ -2,6 +2,7 @@ package collective
 
 import (
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 
@@ -18,7 +19,7 @@ type DeviceChoice struct {
 	Line      int // bytes of a line: data and flag in one store. 0: in bulk, by slots
 	Blocks    int
 	Threads   int // of a block
-	Piece     int // bytes of a slot that are used; 0 with lines
+	Piece     int // bytes of a slot that are used, a power of two; 0 with lines
 }
 
 // String writes a choice as RINGLANE_DEVICE_ALGO takes it: oneshot:line128:16x512.
@@ -30,8 +31,9 @@ func (c DeviceChoice) String() string {
 	return fmt.Sprintf("%s:%s:%dx%d", c.Algorithm, protocol, c.Blocks, c.Threads)
 }
 
-// DeviceLayout is how the memory is divided that a rank has for one peer. Halves
-// and slots are multiples of a row of 512 bytes.
+// DeviceLayout is how the memory is divided that a rank has for one peer. A half
+// is a multiple of a row of 512 bytes; slots, and how many there are, are powers
+// of two.
 type DeviceLayout struct {
 	Half       int // bytes of lines that an exchange has room for
 	Slots      int // in a ring
@@ -50,7 +52,7 @@ const (
 
 	maxDeviceBlocks = 128
 	lineThreads     = 512
-	slotThreads     = 576
+	slotThreads     = 768
 )
 
 // LayOutDevice divides window bytes. Rings in host memory are small, so that
@@ -67,11 +69,13 @@ func LayOutDevice(window int, host bool) (DeviceLayout, error) {
 	left := window - 2*l.Half - deviceCounters
 	// Fewer blocks before smaller slots than 8 KiB, which a fence each would slow.
 	for {
-		fit := left / (2 * l.Slots * l.BulkBlocks) / deviceRow * deviceRow
-		if fit >= 8<<10 || l.BulkBlocks == 1 {
-			l.SlotBytes = min(l.SlotBytes, fit)
+		for 2*l.Slots*l.BulkBlocks*l.SlotBytes > left {
+			l.SlotBytes /= 2
+		}
+		if l.SlotBytes >= 8<<10 || l.BulkBlocks == 1 {
 			return l, nil
 		}
+		l.SlotBytes = 64 << 10
 		l.BulkBlocks /= 2
 	}
 }
@@ -160,20 +164,22 @@ func (d *Devices) Choose(c schedule.Collective, bytes int) DeviceChoice {
 		if d.Algorithm != "" {
 			oneshot = d.Algorithm == oneshotAllReduce.Name
 		}
-		if oneshot {
+		// In bulk a piece is reduced when it has come from all, not when it
+		// has gone to all: in place that would be too early.
+		if oneshot && !d.Slots {
 			choice.Algorithm = oneshotAllReduce.Name
-		} else {
-			message = (bytes + d.Ranks - 1) / d.Ranks
+			return d.lines(choice, bytes)
 		}
+		message = (bytes + d.Ranks - 1) / d.Ranks
 		line = message <= limits.line
 	}
 	if d.Lines || d.Slots {
 		line = d.Lines
 	}
-	if bytes == Uneven {
+	switch {
+	case bytes == Uneven:
 		return d.bulk(choice, c, Uneven)
-	}
-	if line {
+	case line || c == schedule.Barrier: // in bulk who has nothing to say is not waited for
 		return d.lines(choice, message)
 	}
 	return d.bulk(choice, c, message)
@@ -212,14 +218,13 @@ func (d *Devices) bulk(choice DeviceChoice, c schedule.Collective, message int) 
 		choice.Blocks = min(d.DeviceOverride.Blocks, d.Layout.BulkBlocks)
 		threads = min(threads, d.DeviceOverride.Threads)
 	}
-	choice.Threads = max(threads/(32*roles), 1) * 32 * roles
+	choice.Threads = max(threads/(32*roles), 2) * 32 * roles // a role is two warps or more
 	if message == Uneven {
 		choice.Piece = min(32<<10, d.Layout.SlotBytes)
 		return choice
 	}
-	each := (message + choice.Blocks - 1) / choice.Blocks
-	each = (each + deviceRow - 1) / deviceRow * deviceRow
-	choice.Piece = min(max(each, 4<<10), d.Layout.SlotBytes)
+	each := max((message+choice.Blocks-1)/choice.Blocks, 4<<10)
+	choice.Piece = min(1<<bits.Len(uint(each-1)), d.Layout.SlotBytes)
 	if d.DeviceOverride.Blocks == 0 {
 		choice.Blocks = max(1, min(choice.Blocks, (message+choice.Piece-1)/choice.Piece))
 	}

@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"math/bits"
 	"reflect"
 
 	"ringlane/internal/hardware/cuda"
@@ -184,7 +185,11 @@ func (d *Comm) address(x *kernels.Exchange, c collective.DeviceChoice) {
 	x.State, x.Control = uint64(d.memory.state), uint64(d.memory.control.Pointer())
 	x.Deadline = uint64(d.comm.Timeout())
 	x.Geometry = d.geometry
-	x.Piece = uint32(c.Piece)
+	if c.Line == 0 {
+		x.Piece = uint32(bits.TrailingZeros(uint(c.Piece)))
+	} else {
+		x.Region = uint32(d.geometry.LineHalf/uint64(c.Blocks)) / kernels.RowBytes * kernels.RowBytes
+	}
 	x.Rank, x.Ranks = uint32(d.rank), uint32(d.size)
 }
 

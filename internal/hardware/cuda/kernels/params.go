@@ -18,7 +18,7 @@ const (
 // Geometry says how a part is divided.
 type Geometry struct {
 	LineHalf   uint64 // bytes of each half for lines, a multiple of RowBytes
-	Slots      uint32 // in a ring
+	Slots      uint32 // in a ring, a power of two
 	SlotBytes  uint32 // a multiple of RowBytes
 	BulkBlocks uint32 // that have rings
 	_          uint32
@@ -52,13 +52,13 @@ type Exchange struct {
 	Deadline                uint64 // in nanoseconds, for each wait
 	Sequence                uint64 // of the call
 	Geometry                Geometry
-	Piece                   uint32 // bytes of a slot that are used
+	Piece                   uint32 // a slot takes 2^Piece bytes of a message
 	Rank, Ranks             uint32
 	Count                   uint32 // of peers, in the order of their ranks
 	Position                uint32 // how many of them come before this rank
 	Op                      uint32 // a dtype.Op
 	Publish                 uint32
-	_                       uint32
+	Region                  uint32 // bytes that a block has in a half: LineHalf / blocks, down to whole rows
 	Peers                   [MaxPeers]Peer
 }
 

@@ -1,0 +1,145 @@
+package device
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"ringlane/internal/hardware/cuda"
+	"ringlane/internal/model/dtype"
+	"ringlane/internal/model/schedule"
+)
+
+// seed is printed by tests that fail, and taken from the environment.
+func seed(t testing.TB) uint64 {
+	s := uint64(time.Now().UnixNano())
+	if text := os.Getenv("RINGLANE_TEST_SEED"); text != "" {
+		var err error
+		if s, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("RINGLANE_TEST_SEED=%d", s)
+	return s
+}
+
+// data is n elements of random bits, so that there are NaNs, infinities and
+// subnormals among floats; every second call, small numbers.
+func data(random *rand.Rand, typ dtype.Type, n int) []byte {
+	b := make([]byte, n*typ.Size())
+	for i := range b {
+		b[i] = byte(random.Uint32())
+	}
+	return b
+}
+
+// random is a call that all ranks make, with the algorithm by which.
+func randomCall(random *rand.Rand, n int, kinds []schedule.Collective) Call {
+	call := Call{
+		Collective: kinds[random.IntN(len(kinds))],
+		Type:       dtype.Types[random.IntN(len(dtype.Types))],
+		Op:         dtype.Ops[random.IntN(len(dtype.Ops))],
+		Root:       random.IntN(n),
+	}
+	// Sizes of all magnitudes, and those next to where something begins.
+	most := 1 << random.IntN(16)
+	call.Count = random.IntN(most + 1)
+	if random.IntN(4) == 0 {
+		call.Count = most / call.Type.Size()
+	}
+	return call
+}
+
+// check makes a call with random inputs on buffers at any alignment and compares
+// every bit with what the processor computes, also around the output.
+func (r *rank) check(random *rand.Rand, call Call, shared bool) {
+	r.t.Helper()
+	host := call.onHost()
+	in, out, err := r.host.Lengths(&host)
+	r.must(err)
+	size := call.Type.Size()
+	in, out = in*size, out*size
+	const fence = 64
+	// The same on every rank, drawn in the same order, but for the data.
+	shiftIn, shiftOut := random.IntN(17), random.IntN(17)
+	private := rand.New(rand.NewPCG(random.Uint64(), uint64(r.rank)))
+	input := data(private, call.Type, in/size)
+	if random.IntN(2) == 0 {
+		for i := range input {
+			input[i] = byte(private.IntN(3))
+		}
+	}
+	before := data(private, dtype.U8, fence+shiftOut+out+in+fence)
+
+	// Where the input lies in the output, or the output in the input.
+	// One place for all calls: to free memory is to wait for the whole GPU, and
+	// so for kernels of other ranks on it, which may wait for this one.
+	if r.buffer == 0 {
+		r.buffer = r.alloc(4 << 20)
+	}
+	device := r.buffer
+	outAt := fence + shiftOut
+	call.Out = device + cuda.Pointer(outAt)
+	inAt := len(before) + shiftIn
+	may, apart := inPlace(&call, r.rank)
+	shared = shared && may && in > 0 && out > 0
+	if shared {
+		inAt = outAt - int(int64(apart))
+		if inAt < fence {
+			outAt += fence - inAt
+			inAt = fence
+			call.Out = device + cuda.Pointer(outAt)
+		}
+	}
+	call.In = device + cuda.Pointer(inAt)
+	r.set(device, before)
+	r.set(call.In, input)
+
+	host.In, host.Out = input, make([]byte, out)
+	want := append(bytes.Clone(before), make([]byte, in+64)...)
+	copy(want[inAt:], input)
+	r.must(r.host.Do(host))
+	copy(want[outAt:], host.Out)
+
+	r.must(r.Enqueue(call, r.stream))
+	r.must(r.Synchronize(r.stream))
+	got := r.get(device, len(before))
+	if !bytes.Equal(got, want[:len(before)]) {
+		at := 0
+		for got[at] == want[at] {
+			at++
+		}
+		r.t.Errorf("rank %d of %d: %v, %v, in place %v, in at +%d, out at +%d: byte %d of the output is %#x, want %#x",
+			r.rank, r.size, &host, r.Describe(call), shared, inAt%16, outAt%16, at-outAt, got[at], want[at])
+	}
+}
+
+var onGPU = []schedule.Collective{
+	schedule.AllReduce, schedule.AllReduce, schedule.AllReduce, schedule.ReduceScatter, schedule.AllGather, schedule.Broadcast,
+	schedule.Reduction, schedule.Gather, schedule.Scatter, schedule.AllToAll,
+}
+
+// TestBits compares every collective with the processor's, which carries out the
+// same schedules: for 1 to 5 ranks, by lines of each length and by slots, with
+// each algorithm.
+func TestBits(t *testing.T) {
+	start := seed(t)
+	for _, algorithm := range []string{"auto", "oneshot:line16:3x64", "direct:line64:5x96", "direct:line128:2x128", "slot:3x256", "direct:slot:2x192"} {
+		for n := 1; n <= 5; n++ {
+			t.Run(fmt.Sprintf("%s/%d", algorithm, n), func(t *testing.T) {
+				t.Setenv("RINGLANE_DEVICE_ALGO", algorithm)
+				together(t, n, func(r *rank) error {
+					random := rand.New(rand.NewPCG(start, uint64(n)))
+					for range 25 {
+						r.check(random, randomCall(random, n, onGPU), random.IntN(3) == 0)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package device
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"ringlane/internal/hardware/cuda"
+	"ringlane/internal/logic/collective"
+	"ringlane/internal/model/dtype"
+	"ringlane/internal/model/schedule"
+)
+
+// words are n numbers that depend on where they come from.
+func words(n int, from, salt int) []byte {
+	b := make([]byte, 8*n)
+	for i := range n {
+		binary.LittleEndian.PutUint64(b[8*i:], uint64(i+1)*0x9e3779b97f4a7c15^uint64(from)<<32^uint64(salt))
+	}
+	return b
+}
+
+// TestMany makes thousands of calls in a row, without waiting: of all kinds,
+// sizes, protocols and shapes of kernels, so that epochs come far and what one
+// call leaves in memory is in the way of all others.
+func TestMany(t *testing.T) {
+	start := seed(t)
+	const n, rounds, batch, most = 3, 40, 50, 700
+	together(t, n, func(r *rank) error {
+		random := rand.New(rand.NewPCG(start, 0))
+		in, out := r.alloc(8*most*n), r.alloc(8*most*n*batch)
+		r.set(in, words(most*n, r.rank, 0))
+		want := make([][]byte, batch)
+		for range rounds {
+			for i := range want {
+				call := randomCall(random, n, onGPU)
+				call.Type, call.Op, call.Count = dtype.I64, dtype.Sum, random.IntN(most)
+				call.In, call.Out = in, out+cuda.Pointer(8*most*n*i)
+				r.devices.DeviceOverride = collective.DeviceOverride{
+					Algorithm: []string{"oneshot", "direct", ""}[random.IntN(3)],
+					Blocks:    1 + random.IntN(4), Threads: 64 << random.IntN(2),
+				}
+				r.devices.Slots = random.IntN(2) == 0
+				r.devices.Lines = !r.devices.Slots
+				r.mu.Lock()
+				r.forget()
+				r.mu.Unlock()
+				r.must(r.Enqueue(call, r.stream))
+				want[i] = expected(&call, n, r.rank)
+			}
+			r.must(r.Synchronize(r.stream))
+			for i := range want {
+				if got := r.get(out+cuda.Pointer(8*most*n*i), len(want[i])); !bytes.Equal(got, want[i]) {
+					return fmt.Errorf("call %d of a batch differs", i)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// expected is what a call on words leaves.
+func expected(call *Call, n, rank int) []byte {
+	c := call.Count
+	input := func(from int) []byte { return words(c*n, from, 0) }
+	sum := func(at int) []byte {
+		out := make([]byte, 8*c)
+		for r := range n {
+			in := input(r)[8*at:]
+			for i := 0; i < len(out); i += 8 {
+				binary.LittleEndian.PutUint64(out[i:], binary.LittleEndian.Uint64(out[i:])+binary.LittleEndian.Uint64(in[i:]))
+			}
+		}
+		return out
+	}
+	atRoot := rank == call.Root
+	var out []byte
+	switch call.Collective {
+	case schedule.AllReduce:
+		out = sum(0)
+	case schedule.Reduction:
+		if atRoot {
+			out = sum(0)
+		}
+	case schedule.ReduceScatter:
+		out = sum(rank * c)
+	case schedule.Broadcast:
+		out = input(call.Root)[:8*c]
+	case schedule.AllGather, schedule.Gather:
+		for r := 0; r < n && (atRoot || call.Collective == schedule.AllGather); r++ {
+			out = append(out, input(r)[:8*c]...)
+		}
+	case schedule.Scatter:
+		out = input(call.Root)[8*c*rank:][:8*c]
+	case schedule.AllToAll:
+		for r := range n {
+			out = append(out, input(r)[8*c*rank:][:8*c]...)
+		}
+	}
+	return out
+}
+
+// TestUneven sends every rank another number of elements, none to some.
+func TestUneven(t *testing.T) {
+	const n = 4
+	count := func(from, to, salt int) int { return (from*7 + to*3 + salt*11) % 5 * (1 + salt*700) }
+	together(t, n, func(r *rank) error {
+		for salt := range 3 {
+			call := Call{Collective: schedule.AllToAll, Type: dtype.I64}
+			var input, want []byte
+			for p := range n {
+				call.SendCounts = append(call.SendCounts, count(r.rank, p, salt))
+				call.RecvCounts = append(call.RecvCounts, count(p, r.rank, salt))
+				input = append(input, words(count(r.rank, p, salt), r.rank, p)...)
+				want = append(want, words(count(p, r.rank, salt), p, r.rank)...)
+			}
+			call.In, call.Out = r.alloc(len(input)), r.alloc(len(want))
+			r.set(call.In, input)
+			r.must(r.Enqueue(call, r.stream))
+			r.must(r.Synchronize(r.stream))
+			if got := r.get(call.Out, len(want)); !bytes.Equal(got, want) {
+				return fmt.Errorf("salt %d differs", salt)
+			}
+		}
+		return nil
+	})
+}
+
+// TestMessages sends round the ring both ways in one group, with several
+// messages for one peer, and one after the other, with collectives in between.
+func TestMessages(t *testing.T) {
+	const n = 3
+	sizes := []int{1, 0, 700, 20000}
+	together(t, n, func(r *rank) error {
+		next, prev := (r.rank+1)%n, (r.rank+n-1)%n
+		var group []Message
+		var want [][]byte
+		var at []cuda.Pointer
+		for i, size := range sizes {
+			for _, way := range [][2]int{{next, prev}, {prev, next}} {
+				to, from := r.alloc(8*size), r.alloc(8*size)
+				r.set(to, words(size, r.rank, i))
+				group = append(group,
+					Message{Send: true, Peer: way[0], Type: dtype.I64, Count: size, Buffer: to},
+					Message{Peer: way[1], Type: dtype.I64, Count: size, Buffer: from})
+				at, want = append(at, from), append(want, words(size, way[1], i))
+			}
+		}
+		verify := func(how string) error {
+			r.must(r.Synchronize(r.stream))
+			for i := range want {
+				if got := r.get(at[i], len(want[i])); !bytes.Equal(got, want[i]) {
+					return fmt.Errorf("%s: message %d differs", how, i)
+				}
+				r.set(at[i], make([]byte, len(want[i])))
+			}
+			return nil
+		}
+		r.must(r.Exchange(group, r.stream))
+		if err := verify("in a group"); err != nil {
+			return err
+		}
+		r.must(r.Enqueue(Call{Collective: schedule.Barrier}, r.stream))
+		// Rank 0 takes them one after the other, the others in pairs: grouping
+		// need not be the same.
+		step := 2
+		if r.rank == 0 {
+			step = 1
+		}
+		for i := 0; i < len(group); i += step {
+			r.must(r.Exchange(group[i:i+step], r.stream))
+		}
+		return verify("one after the other")
+	})
+}
+
+// TestStreams alternates between streams without any order between them but the
+// communicator's: each call takes what the one before it left.
+func TestStreams(t *testing.T) {
+	const n, calls = 2, 40
+	together(t, n, func(r *rank) error {
+		var streams []cuda.Stream
+		for range 3 {
+			s, err := r.Context().NewStream(cuda.Normal)
+			r.must(err)
+			defer r.within(s.Destroy)
+			streams = append(streams, s)
+		}
+		p := r.alloc(8 * 512)
+		r.set(p, bytes.Repeat([]byte{1, 0, 0, 0, 0, 0, 0, 0}, 512))
+		for i := range calls {
+			r.must(r.Enqueue(Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: 512, In: p, Out: p}, streams[i%3]))
+		}
+		for _, s := range streams {
+			r.must(r.Synchronize(s))
+		}
+		if got := binary.LittleEndian.Uint64(r.get(p, 8)); got != 1<<calls {
+			return fmt.Errorf("%d sums of ones are %d", calls, got)
+		}
+		return nil
+	})
+}
