@@ -36,7 +36,7 @@ func TestFromC(t *testing.T) {
 	for rank := range 2 {
 		ranks.Go(func() {
 			cmd := exec.Command(program)
-			cmd.Env = append(os.Environ(), fmt.Sprint("RINGLANE_RANK=", rank), "RINGLANE_SIZE=2", "RINGLANE_JOB=from C", "RINGLANE_RENDEZVOUS="+meeting, "RINGLANE_TIMEOUT=30s")
+			cmd.Env = append(os.Environ(), fmt.Sprint("RINGLANE_RANK=", rank), "RINGLANE_SIZE=2", "RINGLANE_JOB=from C", "RINGLANE_RENDEZVOUS="+meeting, "RINGLANE_TIMEOUT=30s", "RINGLANE_CUDA_DRIVER=off")
 			out, err := cmd.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "all is well") {
 				t.Errorf("rank %d: %v\n%s", rank, err, out)

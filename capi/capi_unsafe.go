@@ -490,10 +490,14 @@ func rlgo_stats(comm C.rl_comm, text *C.char, size C.uint64_t, needed *C.uint64_
 	if err != nil {
 		return report(err)
 	}
+	return writeJSON("stats", c.Stats(), text, size, needed)
+}
+
+func writeJSON(what string, value any, text *C.char, size C.uint64_t, needed *C.uint64_t) C.int32_t {
 	if needed == nil {
-		return invalid("stats: needed is NULL")
+		return invalid(what + ": needed is NULL")
 	}
-	b, err := json.Marshal(c.Stats())
+	b, err := json.Marshal(value)
 	if err != nil {
 		return report(err)
 	}

@@ -1,4 +1,4 @@
-/* Code generated from capi/capi_unsafe.go by `go generate ./capi`. DO NOT EDIT. */
+/* Code generated from the exported functions of capi by `go generate ./capi`. DO NOT EDIT. */
 #include "ringlane.h"
 #include "_cgo_export.h"
 #include "guard.h"
@@ -126,4 +126,89 @@ int32_t rl_stats(rl_comm comm, char *text, uint64_t size, uint64_t *needed) {
 const char *rl_version(void) {
 	if (rl_in_forked_child()) return "unknown";
 	return rlgo_version();
+}
+
+int32_t rl_device_join(rl_comm comm, int32_t ordinal, rl_device *device) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_join");
+	return rlgo_device_join(comm, ordinal, device);
+}
+
+int32_t rl_device_close(rl_device device) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_close");
+	return rlgo_device_close(device);
+}
+
+int32_t rl_device_abort(rl_device device, const char *why) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_abort");
+	return rlgo_device_abort(device, (char *)why);
+}
+
+int32_t rl_device_error(rl_device device) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_error");
+	return rlgo_device_error(device);
+}
+
+int32_t rl_device_synchronize(rl_device device, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_synchronize");
+	return rlgo_device_synchronize(device, (rl_address)stream);
+}
+
+int32_t rl_device_all_reduce(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t op, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_all_reduce");
+	return rlgo_device_all_reduce(device, (rl_address)in, (rl_address)out, count, dtype, op, (rl_address)stream);
+}
+
+int32_t rl_device_reduce(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t op, int32_t root, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_reduce");
+	return rlgo_device_reduce(device, (rl_address)in, (rl_address)out, count, dtype, op, root, (rl_address)stream);
+}
+
+int32_t rl_device_reduce_scatter(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t op, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_reduce_scatter");
+	return rlgo_device_reduce_scatter(device, (rl_address)in, (rl_address)out, count, dtype, op, (rl_address)stream);
+}
+
+int32_t rl_device_all_gather(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_all_gather");
+	return rlgo_device_all_gather(device, (rl_address)in, (rl_address)out, count, dtype, (rl_address)stream);
+}
+
+int32_t rl_device_broadcast(rl_device device, void *buffer, uint64_t count, int32_t dtype, int32_t root, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_broadcast");
+	return rlgo_device_broadcast(device, (rl_address)buffer, count, dtype, root, (rl_address)stream);
+}
+
+int32_t rl_device_gather(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t root, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_gather");
+	return rlgo_device_gather(device, (rl_address)in, (rl_address)out, count, dtype, root, (rl_address)stream);
+}
+
+int32_t rl_device_scatter(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t root, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_scatter");
+	return rlgo_device_scatter(device, (rl_address)in, (rl_address)out, count, dtype, root, (rl_address)stream);
+}
+
+int32_t rl_device_all_to_all(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_all_to_all");
+	return rlgo_device_all_to_all(device, (rl_address)in, (rl_address)out, count, dtype, (rl_address)stream);
+}
+
+int32_t rl_device_all_to_allv(rl_device device, const void *in, const uint64_t *send_counts, void *out, const uint64_t *recv_counts, int32_t dtype, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_all_to_allv");
+	return rlgo_device_all_to_allv(device, (rl_address)in, (uint64_t *)send_counts, (rl_address)out, (uint64_t *)recv_counts, dtype, (rl_address)stream);
+}
+
+int32_t rl_device_barrier(rl_device device, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_barrier");
+	return rlgo_device_barrier(device, (rl_address)stream);
+}
+
+int32_t rl_device_exchange(rl_device device, const rl_message *messages, uint64_t n, void *stream) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_exchange");
+	return rlgo_device_exchange(device, (rl_message *)messages, n, (rl_address)stream);
+}
+
+int32_t rl_device_paths(rl_device device, char *text, uint64_t size, uint64_t *needed) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_paths");
+	return rlgo_device_paths(device, text, size, needed);
 }

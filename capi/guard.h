@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+/* An address that only a GPU may follow, or a stream: void * in ringlane.h. */
+typedef uintptr_t rl_address;
+
 /* Keeps text for rl_last_error of the calling thread. */
 void rl_set_error(const char *text);
 

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"ringlane/internal/run/communicator"
+	"ringlane/internal/run/device"
 )
 
 // handles gives numbers to Go values for C to hold. Numbers are not used again,
@@ -25,6 +26,7 @@ type named[T any] struct {
 
 var (
 	comms    = handles[*communicator.Comm]{kind: "communicator", items: map[uint64]*communicator.Comm{}}
+	devices  = handles[*device.Comm]{kind: "device communicator", items: map[uint64]*device.Comm{}}
 	requests = handles[ticket]{kind: "request", items: map[uint64]ticket{}}
 )
 
@@ -46,7 +48,7 @@ func (h *handles[T]) get(id uint64) (T, error) {
 	return item, nil
 }
 
-// again is get for what is asked for over and over, as a communicator is.
+// again is get for what is asked for over and over, as communicators are.
 func (h *handles[T]) again(id uint64) (T, error) {
 	if r := h.recent.Load(); r != nil && r.id == id {
 		return r.item, nil

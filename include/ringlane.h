@@ -1,4 +1,4 @@
-/* Code generated from capi/capi_unsafe.go by `go generate ./capi`. DO NOT EDIT. */
+/* Code generated from the exported functions of capi by `go generate ./capi`. DO NOT EDIT. */
 
 /* Ringlane: collectives among the processes of one machine.
  *
@@ -10,7 +10,14 @@
  * A collective with request NULL returns when it is complete. Otherwise it is
  * started, and *request receives 0 if it is complete already, or a handle for
  * rl_wait and rl_test; its buffers must stay as they are until then. Counts are
- * in elements. Buffers need no alignment. */
+ * in elements. Buffers need no alignment.
+ *
+ * The rl_device_ functions do the same on memory that a GPU reaches: each puts
+ * its work into stream (a CUstream or cudaStream_t; NULL is the default one) and
+ * returns. They can be captured into CUDA graphs. Calls of one device
+ * communicator run in the order in which they are made, whatever their streams,
+ * and every rank makes the same; its host communicator may be used in between.
+ * What goes wrong on the GPU is the status of a later call. */
 #ifndef RINGLANE_H
 #define RINGLANE_H
 
@@ -22,7 +29,17 @@ extern "C" {
 
 /* Opaque handles; 0 is no communicator, and a request that is complete. */
 typedef uint64_t rl_comm;
+typedef uint64_t rl_device;
 typedef uint64_t rl_request;
+
+/* One send or receive of rl_device_exchange. */
+typedef struct rl_message {
+	void *buffer;
+	uint64_t count;
+	int32_t dtype;
+	int32_t peer; /* the rank that it goes to or comes from */
+	int32_t send; /* 1 is a send, 0 a receive */
+} rl_message;
 
 /* Status. */
 enum {
@@ -167,6 +184,68 @@ int32_t rl_stats(rl_comm comm, char *text, uint64_t size, uint64_t *needed);
 
 /* rl_version is the version of the library, a static text. */
 const char *rl_version(void);
+
+/* rl_device_join makes a device communicator of comm's ranks: every one of them
+ * calls it, each with the ordinal of its own GPU, as CUDA_VISIBLE_DEVICES leaves
+ * them. Every pair of ranks is tried out first. The communicator uses the GPU's
+ * primary context, as the CUDA runtime does, and ends with comm. */
+int32_t rl_device_join(rl_comm comm, int32_t ordinal, rl_device *device);
+
+/* rl_device_close leaves device and frees it. comm stays. */
+int32_t rl_device_close(rl_device device);
+
+/* rl_device_abort fails device on every rank: kernels that wait give up, and
+ * later calls fail; why goes into their error texts. */
+int32_t rl_device_abort(rl_device device, const char *why);
+
+/* rl_device_error is the failure of device: RL_OK as long as there is none. It
+ * does not wait for the GPU, and makes no CUDA call. */
+int32_t rl_device_error(rl_device device);
+
+/* rl_device_synchronize waits until the work in stream is done, or device has
+ * failed, which the status tells. */
+int32_t rl_device_synchronize(rl_device device, void *stream);
+
+/* rl_device_all_reduce is rl_all_reduce on GPU memory. */
+int32_t rl_device_all_reduce(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t op, void *stream);
+
+/* rl_device_reduce is rl_reduce on GPU memory. */
+int32_t rl_device_reduce(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t op, int32_t root, void *stream);
+
+/* rl_device_reduce_scatter is rl_reduce_scatter on GPU memory. */
+int32_t rl_device_reduce_scatter(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t op, void *stream);
+
+/* rl_device_all_gather is rl_all_gather on GPU memory. */
+int32_t rl_device_all_gather(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, void *stream);
+
+/* rl_device_broadcast is rl_broadcast on GPU memory. */
+int32_t rl_device_broadcast(rl_device device, void *buffer, uint64_t count, int32_t dtype, int32_t root, void *stream);
+
+/* rl_device_gather is rl_gather on GPU memory. */
+int32_t rl_device_gather(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t root, void *stream);
+
+/* rl_device_scatter is rl_scatter on GPU memory. */
+int32_t rl_device_scatter(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t root, void *stream);
+
+/* rl_device_all_to_all is rl_all_to_all on GPU memory. */
+int32_t rl_device_all_to_all(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, void *stream);
+
+/* rl_device_all_to_allv is rl_all_to_allv on GPU memory. The counts lie in host
+ * memory, and are not needed any more when the call returns. */
+int32_t rl_device_all_to_allv(rl_device device, const void *in, const uint64_t *send_counts, void *out, const uint64_t *recv_counts, int32_t dtype, void *stream);
+
+/* rl_device_barrier lets the work that comes into stream later wait until every
+ * rank's stream has come to its barrier. */
+int32_t rl_device_barrier(rl_device device, void *stream);
+
+/* rl_device_exchange performs n sends and receives together, in any order. A
+ * rank's messages to another are received there in the order in which they were
+ * sent; count and dtype are the same at both ends. */
+int32_t rl_device_exchange(rl_device device, const rl_message *messages, uint64_t n, void *stream);
+
+/* rl_device_paths writes what the trial of each ordered pair of ranks found, as
+ * JSON, into text, in the way of rl_stats. */
+int32_t rl_device_paths(rl_device device, char *text, uint64_t size, uint64_t *needed);
 
 #ifdef __cplusplus
 }

@@ -20,7 +20,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	header, entry, err := generate("capi_unsafe.go")
+	header, entry, err := generate("capi_unsafe.go", "device_unsafe.go")
 	if err != nil {
 		log.Fatalf("generate: %v (run it by `go generate ./capi`)", err)
 	}
@@ -39,34 +39,39 @@ type function struct {
 	params  []param
 }
 
-type param struct{ name, typ string }
+type param struct{ name, typ, goes string } // goes is the type in Go
 
 // inputs are the pointer parameters that the library only reads.
-var inputs = map[string]bool{"in": true, "rendezvous": true, "job": true, "why": true, "ranks": true, "send_counts": true, "recv_counts": true}
+var inputs = map[string]bool{"in": true, "rendezvous": true, "job": true, "why": true, "ranks": true, "send_counts": true, "recv_counts": true, "messages": true}
+
+// address is a pointer that is a number to Go.
+const address = "C.rl_address"
 
 var ctypes = map[string]string{
-	"C.rl_comm": "rl_comm", "C.rl_request": "rl_request",
-	"C.int32_t": "int32_t", "C.uint64_t": "uint64_t", "C.double": "double",
-	"*C.rl_comm": "rl_comm *", "*C.rl_request": "rl_request *",
+	"C.rl_comm": "rl_comm", "C.rl_device": "rl_device", "C.rl_request": "rl_request",
+	"C.int32_t": "int32_t", "C.uint64_t": "uint64_t", "C.double": "double", address: "void *",
+	"*C.rl_comm": "rl_comm *", "*C.rl_device": "rl_device *", "*C.rl_request": "rl_request *", "*C.rl_message": "rl_message *",
 	"*C.int32_t": "int32_t *", "*C.uint64_t": "uint64_t *", "*C.char": "char *", "unsafe.Pointer": "void *", "*unsafe.Pointer": "void **",
 }
 
-func generate(source string) (header, entry []byte, err error) {
-	file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
-	if err != nil {
-		return nil, nil, err
-	}
+func generate(sources ...string) (header, entry []byte, err error) {
 	var functions []function
-	for _, decl := range file.Decls {
-		f, ok := decl.(*ast.FuncDecl)
-		if !ok || !strings.HasPrefix(f.Name.Name, "rlgo_") {
-			continue
-		}
-		fn, err := describe(f)
+	for _, source := range sources {
+		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", f.Name.Name, err)
+			return nil, nil, err
 		}
-		functions = append(functions, fn)
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || !strings.HasPrefix(f.Name.Name, "rlgo_") {
+				continue
+			}
+			fn, err := describe(f)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", f.Name.Name, err)
+			}
+			functions = append(functions, fn)
+		}
 	}
 	return writeHeader(functions), writeEntry(functions), nil
 }
@@ -94,7 +99,7 @@ func describe(f *ast.FuncDecl) (function, error) {
 			if inputs[n.Name] {
 				t = "const " + t
 			}
-			fn.params = append(fn.params, param{n.Name, t})
+			fn.params = append(fn.params, param{n.Name, t, text(field.Type)})
 		}
 	}
 	return fn, nil
@@ -130,7 +135,7 @@ func (fn function) prototype() string {
 	return fmt.Sprintf("%s(%s)", join(fn.returns, "rl_"+fn.name), strings.Join(params, ", "))
 }
 
-const generated = "/* Code generated from capi/capi_unsafe.go by `go generate ./capi`. DO NOT EDIT. */\n"
+const generated = "/* Code generated from the exported functions of capi by `go generate ./capi`. DO NOT EDIT. */\n"
 
 func writeHeader(functions []function) []byte {
 	var b bytes.Buffer
@@ -146,7 +151,14 @@ func writeHeader(functions []function) []byte {
  * A collective with request NULL returns when it is complete. Otherwise it is
  * started, and *request receives 0 if it is complete already, or a handle for
  * rl_wait and rl_test; its buffers must stay as they are until then. Counts are
- * in elements. Buffers need no alignment. */
+ * in elements. Buffers need no alignment.
+ *
+ * The rl_device_ functions do the same on memory that a GPU reaches: each puts
+ * its work into stream (a CUstream or cudaStream_t; NULL is the default one) and
+ * returns. They can be captured into CUDA graphs. Calls of one device
+ * communicator run in the order in which they are made, whatever their streams,
+ * and every rank makes the same; its host communicator may be used in between.
+ * What goes wrong on the GPU is the status of a later call. */
 #ifndef RINGLANE_H
 #define RINGLANE_H
 
@@ -158,7 +170,17 @@ extern "C" {
 
 /* Opaque handles; 0 is no communicator, and a request that is complete. */
 typedef uint64_t rl_comm;
+typedef uint64_t rl_device;
 typedef uint64_t rl_request;
+
+/* One send or receive of rl_device_exchange. */
+typedef struct rl_message {
+	void *buffer;
+	uint64_t count;
+	int32_t dtype;
+	int32_t peer; /* the rank that it goes to or comes from */
+	int32_t send; /* 1 is a send, 0 a receive */
+} rl_message;
 
 /* Status. */
 enum {
@@ -191,7 +213,10 @@ func writeEntry(functions []function) []byte {
 		var args []string
 		for _, p := range fn.params {
 			arg := p.name
-			if strings.HasPrefix(p.typ, "const ") {
+			switch {
+			case p.goes == address:
+				arg = "(rl_address)" + p.name
+			case strings.HasPrefix(p.typ, "const "):
 				arg = fmt.Sprintf("(%s)%s", strings.TrimSpace(strings.TrimPrefix(p.typ, "const ")), p.name)
 			}
 			args = append(args, arg)

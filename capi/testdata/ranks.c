@@ -120,6 +120,15 @@ int main(void) {
 	CHECK(rl_rank(comm, NULL) == RL_EARGUMENT && rl_size(comm, NULL) == RL_EARGUMENT);
 	CHECK(rl_test(0, NULL) == RL_EARGUMENT && rl_stats(comm, NULL, 0, NULL) == RL_EARGUMENT);
 
+	/* Without a GPU there is no device communicator, and the other one stays. */
+	rl_device device = 0;
+	rl_message message = {a, 1, RL_F32, 1 - rank, 1};
+	CHECK(rl_device_join(comm, 0, &device) != RL_OK && device == 0 && strstr(rl_last_error(), "GPU") != NULL);
+	CHECK(rl_device_join(comm, 0, NULL) == RL_EARGUMENT && rl_device_join(12345, 0, &device) == RL_ECLOSED);
+	CHECK(rl_device_all_reduce(1, a, b, 8, RL_F32, RL_SUM, NULL) == RL_ECLOSED && rl_device_error(1) == RL_ECLOSED);
+	CHECK(rl_device_exchange(1, &message, 1, NULL) == RL_ECLOSED && rl_device_close(1) == RL_ECLOSED);
+	OK(rl_barrier(comm, NULL));
+
 	/* A forked child that calls gets an error, and disturbs nobody. */
 	pid_t child = fork();
 	if (child == 0) {
