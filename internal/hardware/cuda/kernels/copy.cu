@@ -5,4 +5,4 @@
 RL_KERNEL(copy_line16, Exchange, 512) { copy_lines<16>(p); }
 RL_KERNEL(copy_line64, Exchange, 512) { copy_lines<64>(p); }
 RL_KERNEL(copy_line128, Exchange, 512) { copy_lines<128>(p); }
-RL_KERNEL(copy_slot, Exchange, 576) { copy_slots(p); }
+RL_KERNEL(copy_slot, Exchange, 768) { copy_slots(p); }

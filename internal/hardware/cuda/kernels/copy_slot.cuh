@@ -11,8 +11,8 @@ RL_DEVICE void copy_slots(const Exchange &p)
 
 	Span from = span(p.in, p.own_in, p.own_bytes), to = span(p.out, p.own_out, p.own_bytes);
 	if (from.base != to.base)
-		for (u64 i = (u64)block() * threads() + thread(); 16 * i < p.own_bytes; i += (u64)blocks() * threads())
-			store_vector(to, i, load_vector(from, i));
+		for (u64 i = (u64)block() * threads() + thread(); i < words(p.own_bytes); i += (u64)blocks() * threads())
+			store_word(to, i, load_word(from, i));
 
 	Role r = Role::of(2, gone);
 	if (r.id == 0) {

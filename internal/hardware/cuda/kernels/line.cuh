@@ -17,7 +17,7 @@
 #include "user.cuh"
 #include "watch.cuh"
 
-enum : u32 { row_bytes = 512, lanes_a_warp = 32 };
+enum : u32 { row_bytes = 512 };
 
 template <u32 line> struct Row {
 	static constexpr u32 lanes = line / 16; // a line

@@ -46,6 +46,9 @@ RL_DEVICE void barrier(u32 id, u32 count)
 	asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(count) : "memory");
 }
 
+// arrive counts this thread as come to such a barrier, and does not wait.
+RL_DEVICE void arrive(u32 id, u32 count) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(count) : "memory"); }
+
 // warp_all reports whether yes holds in all lanes of the warp, which all call it.
 RL_DEVICE bool warp_all(bool yes) { return __all_sync(0xffffffffu, yes); }
 

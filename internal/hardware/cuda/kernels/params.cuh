@@ -8,6 +8,7 @@ enum : u32 {
 	max_ranks = 32,	  // of a communicator
 	max_blocks = 128, // of a launch
 	max_peers = max_ranks - 1,
+	lanes_a_warp = 32,
 };
 
 enum Op : u32 { op_sum, op_avg, op_min, op_max, op_prod };
@@ -28,7 +29,7 @@ enum : u32 {
 
 struct Geometry {
 	u64 line_half;	// bytes, a multiple of 512
-	u32 slots;	// in a ring
+	u32 slots;	// in a ring, a power of two
 	u32 slot_bytes; // a multiple of 512
 	u32 bulk_blocks;
 	u32 unused;
@@ -55,7 +56,7 @@ struct Exchange {
 	u64 deadline;			// in nanoseconds, for each wait
 	u64 sequence;			// of the call
 	Geometry geometry;
-	u32 piece;			// bytes of a slot that are used
+	u32 piece;			// a slot takes 2^piece bytes of a message
 	u32 rank, ranks;
 	u32 count;			// of peers, in the order of their ranks
 	u32 position;			// how many of them come before this rank

@@ -5,4 +5,4 @@
 RL_KERNEL(RL_NAME(reduce_line16), Exchange, 512) { reduce_lines<RL_TYPE, 16>(p); }
 RL_KERNEL(RL_NAME(reduce_line64), Exchange, 512) { reduce_lines<RL_TYPE, 64>(p); }
 RL_KERNEL(RL_NAME(reduce_line128), Exchange, 512) { reduce_lines<RL_TYPE, 128>(p); }
-RL_KERNEL(RL_NAME(reduce_slot), Exchange, 576) { reduce_slots<RL_TYPE>(p); }
+RL_KERNEL(RL_NAME(reduce_slot), Exchange, 768) { reduce_slots<RL_TYPE>(p); }

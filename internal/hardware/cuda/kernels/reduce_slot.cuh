@@ -5,10 +5,10 @@
 #pragma once
 #include "slot.cuh"
 
-template <class T>
-RL_DEVICE void reduce_piece(const Exchange &p, const Role &r, const Span &own, const Span &out, u64 k)
+// reduce_piece has n vectors in flight in each thread.
+template <class T, bool whole, u32 n>
+RL_DEVICE void reduce_piece(const Exchange &p, const Role &r, const Span &own, const Span &out, u32 k)
 {
-	constexpr u32 n = 2; // vectors a thread
 	const u32 divisor = p.op == op_avg ? p.ranks : 1, size = vectors(own);
 	for (u32 at = r.thread; at < size; at += n * r.threads) {
 		typename T::Acc a[2 * n][T::per_word];
@@ -17,7 +17,8 @@ RL_DEVICE void reduce_piece(const Exchange &p, const Role &r, const Span &own, c
 			if (i == p.position) {
 #pragma unroll
 				for (u32 j = 0; j < n; j++)
-					term[j] = load_vector(own, at + j * r.threads);
+					if (at + j * r.threads < size)
+						term[j] = load_vector<whole>(own, at + j * r.threads);
 			} else {
 				Ring ring = incoming(p, p.peers[i - (i > p.position)], 0);
 				const Pair *from = slot(p.geometry, ring, *ring.count + k);
@@ -41,7 +42,7 @@ RL_DEVICE void reduce_piece(const Exchange &p, const Role &r, const Span &own, c
 #pragma unroll
 		for (u32 j = 0; j < n; j++)
 			if (at + j * r.threads < size)
-				store_vector(out, at + j * r.threads, v[j]);
+				store_vector<whole>(out, at + j * r.threads, v[j]);
 		for (u32 i = 0; p.publish && i < p.count; i++) {
 			Ring ring = outgoing(p, p.peers[(p.position + i) % p.count], 1);
 			Pair *to = slot(p.geometry, ring, *ring.count + k);
@@ -55,36 +56,37 @@ RL_DEVICE void reduce_piece(const Exchange &p, const Role &r, const Span &own, c
 
 template <class T> RL_DEVICE bool reduce_all(const Exchange &p, const Role &r)
 {
-	u64 n = pieces(p, p.own_bytes);
-	for (u64 k = 0; k < n; k++) {
-		// Thread i waits for peer i: for its piece, and for room for the result.
-		if (r.thread < p.count) {
-			const Peer &peer = p.peers[r.thread];
+	// Lane i of the keeper is there for peer i: for its piece, and for room for
+	// the result.
+	return pump(
+		r, pieces(p, p.own_bytes),
+		[&](u32 k) {
+			if (r.lane >= p.count)
+				return true;
+			const Peer &peer = p.peers[r.lane];
 			Ring in = incoming(p, peer, 0), out = outgoing(p, peer, 1);
-			bool come = at_least(p, in.head, *in.count + k + 1, peer, at_head);
-			u64 next = *out.count + k;
-			if (come && p.publish && next >= p.geometry.slots)
-				come = at_least(p, out.credit, next - p.geometry.slots + 1, peer, at_credit);
-			if (!come)
-				*r.lost = 1;
-		}
-		meet(r);
-		if (*(volatile u32 *)r.lost != 0)
-			return false;
-		reduce_piece<T>(p, r, piece(p, p.in, p.own_in, p.own_bytes, k),
-				    piece(p, p.out, p.own_out, p.own_bytes, k), k);
-		meet(r);
-		if (r.thread < p.count) {
-			const Peer &peer = p.peers[r.thread];
+			return at_least(p, in.head, *in.count + k + 1, peer, at_head) &&
+			       (!p.publish || has_room(p, out, *out.count + k, peer));
+		},
+		[&](u32 k) {
+			Span own = piece(p, p.in, p.own_in, p.own_bytes, k);
+			Span out = piece(p, p.out, p.own_out, p.own_bytes, k);
+			if (whole(own) && whole(out))
+				reduce_piece<T, true, T::per_word <= 2 ? 2 : 1>(p, r, own, out, k);
+			else
+				reduce_piece<T, false, 1>(p, r, own, out, k);
+		},
+		[&](u32 k) {
+			if (r.lane >= p.count)
+				return;
+			const Peer &peer = p.peers[r.lane];
 			Ring in = incoming(p, peer, 0), out = outgoing(p, peer, 1);
 			if (p.publish) {
 				fence_system();
 				store_release((u64 *)out.head, *out.count + k + 1);
 			}
 			store_release((u64 *)in.credit, *in.count + k + 1);
-		}
-	}
-	return true;
+		});
 }
 
 template <class T> RL_DEVICE void reduce_slots(const Exchange &p)

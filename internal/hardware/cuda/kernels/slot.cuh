@@ -1,10 +1,12 @@
 // Bulk: slots of many kilobytes, a counter for the slots filled and one for the
-// slots emptied. The data may arrive in any order; one thread fences after the
+// slots emptied. The data may arrive in any order; a thread fences after the
 // block's stores and then counts, so a slot costs one fence.
 //
 // A piece of a message fills a slot. Piece k belongs to block k mod blocks, which
 // has rings of its own towards every peer. The warps of a block share out the
-// roles, so that one role's fence or wait does not hold up another.
+// roles, so that what one role waits for does not hold up another. In each role
+// one warp, the keeper, waits and counts while the others move data: it lets
+// them into the next slot before it fences behind the last.
 #pragma once
 #include "element.cuh"
 #include "user.cuh"
@@ -12,18 +14,60 @@
 
 // Role is a group of whole warps that does one thing.
 struct Role {
-	u32 id, thread, threads;
+	u32 id, thread, threads; // those that move data
+	u32 lane;		 // of the keeper
+	bool keeper;
 	u32 *lost; // in shared memory: a wait of this role was given up
 
 	RL_DEVICE Role of(u32 roles, u32 *lost)
 	{
-		u32 each = ::threads() / roles;
-		u32 id = ::thread() / each;
-		return Role{id, ::thread() % each, each, lost + id};
+		u32 each = ::threads() / roles, movers = each - lanes_a_warp;
+		u32 id = ::thread() / each, thread = ::thread() % each;
+		return Role{id, thread, movers, thread - movers, thread >= movers, lost + id};
 	}
 };
 
-RL_DEVICE void meet(const Role &r) { barrier(r.id + 1, r.threads); }
+RL_DEVICE u32 everyone(const Role &r) { return r.threads + lanes_a_warp; }
+
+// Barriers of a role: two that let into a slot, two that say it is done with,
+// one for all its threads.
+enum : u32 { barrier_enter = 1, barrier_leave = 3, barriers_a_role = 4, barrier_meet = 13 };
+
+RL_DEVICE u32 enter(const Role &r, u32 step) { return barrier_enter + r.id * barriers_a_role + (step & 1); }
+RL_DEVICE u32 leave(const Role &r, u32 step) { return barrier_leave + r.id * barriers_a_role + (step & 1); }
+
+// pump takes a role through steps slots. The keeper's lanes call ready, which
+// waits for a slot and may fail, and done; the others call move in between.
+// Barriers alternate: a step's is not used again before all have passed it.
+template <class Ready, class Move, class Done>
+RL_DEVICE bool pump(const Role &r, u32 steps, Ready ready, Move move, Done done)
+{
+	if (r.keeper) {
+		for (u32 s = 0; s <= steps; s++) {
+			if (s < steps) {
+				bool come = warp_all(ready(s));
+				if (!come)
+					*r.lost = 1;
+				arrive(enter(r, s), everyone(r));
+				if (!come)
+					return false;
+			}
+			if (s > 0) {
+				barrier(leave(r, s - 1), everyone(r));
+				done(s - 1);
+			}
+		}
+	} else {
+		for (u32 s = 0; s < steps; s++) {
+			barrier(enter(r, s), everyone(r));
+			if (*(volatile u32 *)r.lost != 0)
+				return false;
+			move(s);
+			arrive(leave(r, s), everyone(r));
+		}
+	}
+	return true;
+}
 
 // Ring is one direction of a stream with one peer, as this block sees it. All
 // counts are since the communicator was made.
@@ -63,21 +107,21 @@ RL_DEVICE Ring incoming(const Exchange &p, const Peer &peer, u32 stream)
 
 RL_DEVICE Pair *slot(const Geometry &g, const Ring &r, u64 count)
 {
-	return (Pair *)(r.slots + count % g.slots * g.slot_bytes);
+	return (Pair *)(r.slots + ((u32)count & (g.slots - 1)) * g.slot_bytes);
 }
 
 // pieces is how many of a message's pieces this block moves.
-RL_DEVICE u64 pieces(const Exchange &p, u64 bytes)
+RL_DEVICE u32 pieces(const Exchange &p, u64 bytes)
 {
-	u64 n = (bytes + p.piece - 1) / p.piece;
+	u32 n = (u32)((bytes + (1ull << p.piece) - 1) >> p.piece);
 	return n > block() ? (n - block() + blocks() - 1) / blocks() : 0;
 }
 
 // piece is piece i of this block.
-RL_DEVICE Span piece(const Exchange &p, u64 buffer, u64 at, u64 bytes, u64 i)
+RL_DEVICE Span piece(const Exchange &p, u64 buffer, u64 at, u64 bytes, u32 i)
 {
-	u64 from = (block() + i * blocks()) * p.piece;
-	return span(buffer, at + from, bytes - from < p.piece ? bytes - from : p.piece);
+	u64 from = (u64)(block() + i * blocks()) << p.piece, size = 1ull << p.piece;
+	return span(buffer, at + from, bytes - from < size ? bytes - from : size);
 }
 
 // at_least waits until the counter has come to target.
@@ -90,38 +134,27 @@ RL_DEVICE bool at_least(const Exchange &p, u64 counter, u64 target, const Peer &
 	return true;
 }
 
-// room has the role wait until slot number count of the ring is free.
-RL_DEVICE bool room(const Exchange &p, const Role &r, const Ring &ring, u64 count, const Peer &peer)
+// has_room waits until slot number count of the ring is free.
+RL_DEVICE bool has_room(const Exchange &p, const Ring &ring, u64 count, const Peer &peer)
 {
-	if (r.thread == 0 && count >= p.geometry.slots &&
-	    !at_least(p, ring.credit, count - p.geometry.slots + 1, peer, at_credit))
-		*r.lost = 1;
-	meet(r);
-	return *(volatile u32 *)r.lost == 0;
+	return count < p.geometry.slots || at_least(p, ring.credit, count - p.geometry.slots + 1, peer, at_credit);
 }
 
-// filled has the role tell the reader that slot number count is full.
-RL_DEVICE void filled(const Role &r, const Ring &ring, u64 count)
-{
-	meet(r);
-	if (r.thread == 0) {
-		fence_system();
-		store_release((u64 *)ring.head, count + 1);
-	}
-}
+// A vector is 16 bytes of a buffer of the user. Whole ones are aligned, and none
+// is cut off by the buffer's end.
+RL_DEVICE bool whole(const Span &s) { return (((u64)s.base | s.bytes) & 15) == 0; }
 
-// A vector is 16 bytes of a buffer of the user.
-RL_DEVICE Pair load_vector(const Span &s, u64 i)
+template <bool whole> RL_DEVICE Pair load_vector(const Span &s, u32 i)
 {
-	if (((u64)s.base & 15) == 0 && 16 * i + 16 <= s.bytes)
-		return *(const Pair *)(s.base + 16 * i);
+	if (whole)
+		return ((const Pair *)s.base)[i];
 	return Pair{load_word(s, 2 * i), load_word(s, 2 * i + 1)};
 }
 
-RL_DEVICE void store_vector(const Span &s, u64 i, Pair v)
+template <bool whole> RL_DEVICE void store_vector(const Span &s, u32 i, Pair v)
 {
-	if (((u64)s.base & 15) == 0 && 16 * i + 16 <= s.bytes) {
-		*(Pair *)(s.base + 16 * i) = v;
+	if (whole) {
+		((Pair *)s.base)[i] = v;
 		return;
 	}
 	store_word(s, 2 * i, v.lo);
@@ -130,100 +163,149 @@ RL_DEVICE void store_vector(const Span &s, u64 i, Pair v)
 
 RL_DEVICE u32 vectors(const Span &s) { return (u32)((s.bytes + 15) / 16); }
 
-enum : u32 { in_flight = 4 }; // vectors a thread
-
-RL_DEVICE void fill(const Role &r, Pair *to, const Span &from)
+// fill and empty move a slot, with n vectors in flight in each thread.
+template <bool whole, u32 n> RL_DEVICE void fill_by(const Role &r, Pair *to, const Span &from)
 {
-	u32 n = vectors(from);
-	for (u32 i = r.thread; i < n; i += in_flight * r.threads) {
-		Pair v[in_flight];
+	u32 size = vectors(from);
+	for (u32 i = r.thread; i < size; i += n * r.threads) {
+		Pair v[n];
 #pragma unroll
-		for (u32 j = 0; j < in_flight; j++)
-			if (i + j * r.threads < n)
-				v[j] = load_vector(from, i + j * r.threads);
+		for (u32 j = 0; j < n; j++)
+			if (i + j * r.threads < size)
+				v[j] = load_vector<whole>(from, i + j * r.threads);
 #pragma unroll
-		for (u32 j = 0; j < in_flight; j++)
-			if (i + j * r.threads < n)
+		for (u32 j = 0; j < n; j++)
+			if (i + j * r.threads < size)
 				to[i + j * r.threads] = v[j];
 	}
 }
 
-RL_DEVICE void empty(const Role &r, const Span &to, const Pair *from)
+template <bool whole, u32 n> RL_DEVICE void empty_by(const Role &r, const Span &to, const Pair *from)
 {
-	u32 n = vectors(to);
-	for (u32 i = r.thread; i < n; i += in_flight * r.threads) {
-		Pair v[in_flight];
+	u32 size = vectors(to);
+	for (u32 i = r.thread; i < size; i += n * r.threads) {
+		Pair v[n];
 #pragma unroll
-		for (u32 j = 0; j < in_flight; j++)
-			if (i + j * r.threads < n)
+		for (u32 j = 0; j < n; j++)
+			if (i + j * r.threads < size)
 				v[j] = load_pair(from + i + j * r.threads);
 #pragma unroll
-		for (u32 j = 0; j < in_flight; j++)
-			if (i + j * r.threads < n)
-				store_vector(to, i + j * r.threads, v[j]);
+		for (u32 j = 0; j < n; j++)
+			if (i + j * r.threads < size)
+				store_vector<whole>(to, i + j * r.threads, v[j]);
 	}
 }
+
+RL_DEVICE void fill(const Role &r, Pair *to, const Span &from)
+{
+	if (whole(from))
+		fill_by<true, 4>(r, to, from);
+	else
+		fill_by<false, 1>(r, to, from);
+}
+
+RL_DEVICE void empty(const Role &r, const Span &to, const Pair *from)
+{
+	if (whole(to))
+		empty_by<true, 4>(r, to, from);
+	else
+		empty_by<false, 1>(r, to, from);
+}
+
+// Slot is a step of a role that takes the peers in turn: piece piece of the
+// message to or from one peer, if that has so many.
+struct Slot {
+	u32 peer;
+	u32 piece;
+};
+
+RL_DEVICE Slot slot_of(const Exchange &p, u32 step) { return Slot{step % p.count, step / p.count}; }
 
 // send_all is the role that sends every peer its range of in.
 RL_DEVICE bool send_all(const Exchange &p, const Role &r)
 {
-	u64 most = 0;
+	u32 most = 0;
 	for (u32 i = 0; i < p.count; i++) {
-		u64 n = pieces(p, p.peers[i].send_bytes);
+		u32 n = pieces(p, p.peers[i].send_bytes);
 		most = n > most ? n : most;
 	}
-	for (u64 k = 0; k < most; k++)
-		for (u32 i = 0; i < p.count; i++) {
-			// From the next rank on, so that not all write to the same one.
-			const Peer &peer = p.peers[(p.position + i) % p.count];
-			if (k >= pieces(p, peer.send_bytes))
-				continue;
+	// From the next rank on, so that not all write to the same one.
+	auto to = [&](const Slot &s) -> const Peer & { return p.peers[(p.position + s.peer) % p.count]; };
+	return pump(
+		r, most * p.count,
+		[&](u32 step) {
+			Slot s = slot_of(p, step);
+			const Peer &peer = to(s);
+			if (r.lane != 0 || s.piece >= pieces(p, peer.send_bytes))
+				return true;
 			Ring ring = outgoing(p, peer, 0);
-			u64 count = *ring.count + k;
-			if (!room(p, r, ring, count, peer))
-				return false;
-			fill(r, slot(p.geometry, ring, count), piece(p, p.in, peer.send_at, peer.send_bytes, k));
-			filled(r, ring, count);
-		}
-	return true;
+			return has_room(p, ring, *ring.count + s.piece, peer);
+		},
+		[&](u32 step) {
+			Slot s = slot_of(p, step);
+			const Peer &peer = to(s);
+			if (s.piece >= pieces(p, peer.send_bytes))
+				return;
+			Ring ring = outgoing(p, peer, 0);
+			fill(r, slot(p.geometry, ring, *ring.count + s.piece),
+			     piece(p, p.in, peer.send_at, peer.send_bytes, s.piece));
+		},
+		[&](u32 step) {
+			Slot s = slot_of(p, step);
+			const Peer &peer = to(s);
+			if (r.lane != 0 || s.piece >= pieces(p, peer.send_bytes))
+				return;
+			Ring ring = outgoing(p, peer, 0);
+			fence_system();
+			store_release((u64 *)ring.head, *ring.count + s.piece + 1);
+		});
 }
 
 // receive_all is the role that copies what arrives on a stream to out: the
 // ranges recv, or the ranges gather.
 RL_DEVICE bool receive_all(const Exchange &p, const Role &r, u32 stream)
 {
-	u64 most = 0;
+	auto at = [&](const Peer &peer) { return stream == 0 ? peer.recv_at : peer.gather_at; };
+	auto bytes = [&](const Peer &peer) { return stream == 0 ? peer.recv_bytes : peer.gather_bytes; };
+	u32 most = 0;
 	for (u32 i = 0; i < p.count; i++) {
-		const Peer &peer = p.peers[i];
-		u64 n = pieces(p, stream == 0 ? peer.recv_bytes : peer.gather_bytes);
+		u32 n = pieces(p, bytes(p.peers[i]));
 		most = n > most ? n : most;
 	}
-	for (u64 k = 0; k < most; k++)
-		for (u32 i = 0; i < p.count; i++) {
-			const Peer &peer = p.peers[i];
-			u64 at = stream == 0 ? peer.recv_at : peer.gather_at;
-			u64 bytes = stream == 0 ? peer.recv_bytes : peer.gather_bytes;
-			if (k >= pieces(p, bytes))
-				continue;
+	return pump(
+		r, most * p.count,
+		[&](u32 step) {
+			Slot s = slot_of(p, step);
+			const Peer &peer = p.peers[s.peer];
+			if (r.lane != 0 || s.piece >= pieces(p, bytes(peer)))
+				return true;
 			Ring ring = incoming(p, peer, stream);
-			u64 count = *ring.count + k;
-			if (r.thread == 0 && !at_least(p, ring.head, count + 1, peer, at_head))
-				*r.lost = 1;
-			meet(r);
-			if (*(volatile u32 *)r.lost != 0)
-				return false;
-			empty(r, piece(p, p.out, at, bytes, k), slot(p.geometry, ring, count));
-			meet(r);
-			if (r.thread == 0)
-				store_release((u64 *)ring.credit, count + 1);
-		}
-	return true;
+			return at_least(p, ring.head, *ring.count + s.piece + 1, peer, at_head);
+		},
+		[&](u32 step) {
+			Slot s = slot_of(p, step);
+			const Peer &peer = p.peers[s.peer];
+			if (s.piece >= pieces(p, bytes(peer)))
+				return;
+			Ring ring = incoming(p, peer, stream);
+			empty(r, piece(p, p.out, at(peer), bytes(peer), s.piece),
+			      slot(p.geometry, ring, *ring.count + s.piece));
+		},
+		[&](u32 step) {
+			Slot s = slot_of(p, step);
+			const Peer &peer = p.peers[s.peer];
+			if (r.lane != 0 || s.piece >= pieces(p, bytes(peer)))
+				return;
+			Ring ring = incoming(p, peer, stream);
+			store_release((u64 *)ring.credit, *ring.count + s.piece + 1);
+		});
 }
 
-// tally keeps the counts of a stream's rings, once its roles are done.
+// tally_sent and tally_received keep the counts of a stream's rings, once its
+// role is done; own says that each ring moved the pieces of the own range.
 RL_DEVICE void tally_sent(const Exchange &p, const Role &r, u32 stream, bool own)
 {
-	meet(r);
+	barrier(barrier_meet + r.id, everyone(r));
 	if (r.thread < p.count) {
 		const Peer &peer = p.peers[r.thread];
 		*outgoing(p, peer, stream).count += pieces(p, own ? p.own_bytes : peer.send_bytes);
@@ -232,7 +314,7 @@ RL_DEVICE void tally_sent(const Exchange &p, const Role &r, u32 stream, bool own
 
 RL_DEVICE void tally_received(const Exchange &p, const Role &r, u32 stream, bool own)
 {
-	meet(r);
+	barrier(barrier_meet + r.id, everyone(r));
 	if (r.thread < p.count) {
 		const Peer &peer = p.peers[r.thread];
 		*incoming(p, peer, stream).count +=
