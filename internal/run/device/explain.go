@@ -108,6 +108,22 @@ func (d *Comm) suspects(f *kernels.Fault, collective bool) (list []string) {
 	return list
 }
 
+// compare looks whether ranks disagree about a call that they have made lately.
+// Kernels may come to an end all the same, with results that are wrong.
+func (d *Comm) compare() *communicator.Error {
+	own := d.memory.peers[d.rank].board
+	last := own.entered()
+	for sequence := last - min(last, compared); sequence < last; sequence++ {
+		if err := d.disagreement(sequence + 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compared is how many calls compare looks at.
+const compared = 16
+
 // disagreement compares what ranks say of a collective.
 func (d *Comm) disagreement(sequence uint64) *communicator.Error {
 	ours, ok := d.own(sequence)

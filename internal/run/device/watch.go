@@ -50,6 +50,11 @@ func (d *Comm) look() {
 		d.comm.Fail(err.Code, err.Text)
 		return
 	}
+	if err := d.compare(); err != nil {
+		d.fail(err)
+		d.comm.Fail(err.Code, err.Text)
+		return
+	}
 	if err := d.comm.Check(); err != nil {
 		d.fail(failf(codeOf(err), "%v", err))
 	}
