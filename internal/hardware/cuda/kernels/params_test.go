@@ -8,11 +8,48 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 var twins = []any{Geometry{}, Peer{}, Exchange{}, State{}, Fault{}, Control{}, Way{}, Probe{}, Seen{}}
+
+var (
+	structs = regexp.MustCompile(`(?s)struct (\w+) \{\n(.*?)\n\};`)
+	comment = regexp.MustCompile(`//.*`)
+	names   = regexp.MustCompile(`(\w+)(?:\[[^\]]*\])*[,;]`)
+)
+
+// TestParamsNames has every field that a kernel reads written by someone.
+func TestParamsNames(t *testing.T) {
+	fields := map[string][]string{}
+	for _, file := range []string{"params.cuh", "probe.cuh"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range structs.FindAllStringSubmatch(string(text), -1) {
+			for _, name := range names.FindAllStringSubmatch(comment.ReplaceAllString(s[2], ""), -1) {
+				fields[s[1]] = append(fields[s[1]], name[1])
+			}
+		}
+	}
+	for _, twin := range twins {
+		typ := reflect.TypeOf(twin)
+		var ours []string
+		for i := range typ.NumField() {
+			if name := snake(typ.Field(i).Name); name == "_" {
+				ours = append(ours, "unused")
+			} else {
+				ours = append(ours, name)
+			}
+		}
+		if theirs := fields[typ.Name()]; !slices.Equal(ours, theirs) {
+			t.Errorf("%s has the fields %v in C++ and %v in Go", typ.Name(), theirs, ours)
+		}
+	}
+}
 
 // TestParams has a C++ compiler say how it lays the structs of params.cuh out.
 func TestParams(t *testing.T) {
@@ -38,7 +75,7 @@ func TestParams(t *testing.T) {
 	for name, value := range map[string]uintptr{
 		"max_ranks": MaxRanks, "max_blocks": MaxBlocks, "max_peers": MaxPeers, "streams": streams, "counters_bytes": countersBytes,
 		"at_line": uintptr(AtLine), "at_head": uintptr(AtHead), "at_credit": uintptr(AtCredit),
-		"probe_row": ProbeRow, "probe_flag": ProbeFlag, "first_pushes": FirstPushes, "second_pushes": SecondPushes,
+		"probe_row": ProbeRow, "probe_flag": ProbeFlag, "first_pushes": FirstPushes, "second_pushes": SecondPushes, "first_verifies": FirstVerifies, "second_verifies": SecondVerifies,
 	} {
 		say(name, name, value)
 	}

@@ -12,7 +12,8 @@
 
 enum : u32 { probe_row = 512, probe_lanes = 32, probe_flag = 128 };
 
-enum Turns : u32 { first_pushes = 1, second_pushes = 2 };
+// Turns are who does what in a step.
+enum Turns : u32 { first_pushes = 1, second_pushes = 2, first_verifies = 4, second_verifies = 8 };
 
 // Way is the memory that two ranks share.
 struct Way {
@@ -31,7 +32,7 @@ struct Probe {
 	u32 count;	  // of peers
 	u32 blocks;	  // a peer
 	u32 step;	  // from 1: what a flag says when it is the turn of this launch
-	u32 turns;	  // who pushes
+	u32 turns;	  // who does what
 	u32 passes;	  // over the area
 	u32 unused;
 	Way ways[max_peers];
@@ -137,16 +138,15 @@ RL_DEVICE void offer(const Probe &p)
 	fence_system();
 }
 
-// check has those whose turn it is push a pattern and read the other's; the
-// other side verifies what was pushed.
+// check has those whose turn it is push a pattern and read the other's, or
+// verify what the other has pushed: the host has seen its kernel end, so all is
+// there, or is given up.
 RL_DEVICE void check(const Probe &p)
 {
 	Prober w = prober(p);
-	u64 seed = (u64)p.step << 32;
 	if (w.way.skip)
 		return;
-	bool late = load_relaxed(&w.seen->late) != 0;
-	u64 pushed = 0, pulled = 0;
+	u64 seed = (u64)p.step << 32, pushed = 0, pulled = 0;
 	if (p.turns & (w.way.first ? first_pushes : second_pushes)) {
 		write(w, w.way.outbox, w.way.seed_out + seed);
 		fence_system();
@@ -157,9 +157,7 @@ RL_DEVICE void check(const Probe &p)
 		}
 		pulled = verify(w, w.way.outbox + p.area, ~w.way.seed_in);
 	}
-	if (p.turns & (w.way.first ? second_pushes : first_pushes)) {
-		if (late)
-			return;
+	if (p.turns & (w.way.first ? first_verifies : second_verifies)) {
 		Patience wait = {0, 0};
 		while (load_acquire(flag(w, w.way.inbox, w.warp)) != p.step)
 			if (out(w, wait)) {
