@@ -29,6 +29,8 @@ const benchRankCommand = "bench-rank"
 type benchTask struct {
 	Measure *benchmark.Options
 	Sweep   *benchmark.Sweep
+	Device  string   // where buffers of Measure lie
+	GPUs    []string // of the ranks, for people
 }
 
 type benchFlags struct {
@@ -44,8 +46,10 @@ type benchFlags struct {
 	iterations int
 	inPlace    bool
 	window     bool
+	graph      string
 	json       bool
 	bind       bindFlag
+	gpus       []string // that there are, with --device cuda
 
 	tune, check, table bool
 	within             time.Duration
@@ -53,7 +57,7 @@ type benchFlags struct {
 }
 
 func newBenchCommand() *cobra.Command {
-	f := benchFlags{ranks: "auto", device: "cpu", smallest: "8", largest: "64M", factor: 4, dtype: "f32", op: "sum", algorithm: "auto", protocol: "auto", within: 45 * time.Second}
+	f := benchFlags{ranks: "auto", device: "cpu", smallest: "8", largest: "64M", factor: 4, dtype: "f32", op: "sum", algorithm: "auto", protocol: "auto", graph: "on", within: 45 * time.Second}
 	names := []string{}
 	for _, c := range schedule.Collectives {
 		names = append(names, c.String())
@@ -76,6 +80,15 @@ reduce and sendrecv, the larger of the two buffers otherwise. algbw is size over
 the median time, busbw that times 2(n-1)/n for allreduce, (n-1)/n for those that
 scatter or gather, 1 for the others. wrong counts the elements that are not what
 exact arithmetic gives, over all ranks.
+
+--device cuda measures buffers in the memory of GPUs, rank r on GPU r; with more
+ranks than GPUs some share one. The GPU itself takes the time of CUDA graphs of 20
+calls, or 100 of small messages, which it replays one right behind the other; a
+percentile is of replays, each the mean of its calls on its slowest rank. --graph off
+times each eager call by itself. --algo is then oneshot or direct, --protocol line,
+line16, line64, line128 or slot; RINGLANE_DEVICE_ALGO can say more, RINGLANE_P2P=off
+keeps GPUs out of each other's memory. blocks is how many multiprocessors a call takes
+at most.
 
 --tune measures which algorithm, protocol and segment suit each collective and size
 on this machine, and keeps that in $XDG_CACHE_HOME/ringlane, or ~/.cache/ringlane,
@@ -105,6 +118,7 @@ for a wrong command line.`,
 		Example: `  ringlane bench allreduce -n 4
   ringlane bench allreduce -n 2,4 --json
   ringlane bench alltoall -n 4 --sizes 8,4K,1M --dtype bf16
+  ringlane bench allreduce --device cuda --max 1G --dtype bf16
   ringlane bench allreduce -n 4 --algo ring --protocol simple --min 1M
   ringlane bench --tune -n 2,4
   ringlane bench --check -n 2 --sizes 64,16K,1M`,
@@ -118,6 +132,8 @@ for a wrong command line.`,
 		RunE: func(command *cobra.Command, args []string) error {
 			f.changed = command.Flags().Changed
 			switch {
+			case (f.table || f.tune || f.check) && f.device != deviceCPU:
+				return usagef("--tune, --check and --table are for --device cpu (RINGLANE_DEVICE_ALGO chooses on GPUs)")
 			case f.table:
 				return showTable(f, args, command.OutOrStdout())
 			case f.tune || f.check:
@@ -127,8 +143,9 @@ for a wrong command line.`,
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&f.ranks, "ranks", "n", f.ranks, "number of `RANKS`, or several: 2,4 (auto: one for each usable core, at least 2)")
-	flags.StringVar(&f.device, "device", f.device, "where the buffers lie: `cpu`")
+	flags.StringVarP(&f.ranks, "ranks", "n", f.ranks, "number of `RANKS`, or several: 2,4 (auto: one for each usable core, or GPU, at least 2)")
+	flags.StringVar(&f.device, "device", f.device, "where the buffers lie, `cpu` or cuda")
+	flags.StringVar(&f.graph, "graph", f.graph, "with --device cuda: time calls in CUDA graphs, `on` or off")
 	flags.StringVar(&f.sizes, "sizes", "", "the `SIZES` to measure, such as 8,4K,1M")
 	flags.StringVar(&f.smallest, "min", f.smallest, "smallest `SIZE`")
 	flags.StringVar(&f.largest, "max", f.largest, "largest `SIZE`")
@@ -172,6 +189,9 @@ func newBenchRankCommand() *cobra.Command {
 			out := json.NewEncoder(os.Stdout)
 			if task.Sweep != nil {
 				return task.Sweep.Run(c, func(r benchmark.Result) error { return out.Encode(r) })
+			}
+			if task.Device == deviceCUDA {
+				return benchDeviceRank(c, task, out)
 			}
 			if c.Rank() == 0 {
 				if err := out.Encode(benchmark.Describe(c)); err != nil {
@@ -246,8 +266,8 @@ func (f *benchFlags) options(args []string) (o benchmark.Options, ranks []int, e
 			return o, nil, usagef("%v", err)
 		}
 	}
-	if f.device != "cpu" {
-		return o, nil, usagef("--device %s: this version measures host memory only (write cpu)", f.device)
+	if err := f.onDevice(&o); err != nil {
+		return o, nil, err
 	}
 	if f.ranks == "auto" {
 		f.ranks = strconv.Itoa(min(max(launch.Cores(), 2), communicator.MaxRanks))
@@ -308,20 +328,34 @@ func (f *benchFlags) sizeList() ([]int, error) {
 // measure starts n ranks and reads the rows that rank 0 writes.
 func (f *benchFlags) measure(o benchmark.Options, n int, r *benchResult, table io.Writer) error {
 	header := true
-	return f.start(n, benchTask{Measure: &o}, func(line []byte, binding launch.Binding) error {
+	task := benchTask{Measure: &o, Device: f.device}
+	for rank := range n {
+		if f.device == deviceCUDA {
+			task.GPUs = append(task.GPUs, f.gpus[rank%len(f.gpus)])
+		}
+	}
+	return f.start(n, task, func(line []byte, binding launch.Binding) error {
 		if header {
 			header = false
 			for _, set := range binding.CPUs {
 				r.CPUs = append(r.CPUs, set.String())
 			}
 			err := json.Unmarshal(line, &r.Setup)
-			benchHeader(table, r, binding)
+			if r.Device == deviceCUDA {
+				deviceHeader(table, r)
+			} else {
+				benchHeader(table, r, binding)
+			}
 			return err
 		}
 		var row benchmark.Row
 		err := json.Unmarshal(line, &row)
 		r.Rows = append(r.Rows, row)
-		benchRow(table, r, row)
+		if r.Device == deviceCUDA {
+			deviceRow(table, r, row)
+		} else {
+			benchRow(table, r, row)
+		}
 		return err
 	})
 }
@@ -354,7 +388,7 @@ func (f *benchFlags) start(n int, task benchTask, read func(line []byte, binding
 		defer to.Close()
 		done <- launch.Run(launch.Spec{
 			Command: []string{self, benchRankCommand, string(argument)}, Ranks: n, Unmarked: true,
-			Environ: append(os.Environ(), "RINGLANE_ALGO="+f.algorithm, "RINGLANE_PROTOCOL="+f.protocol),
+			Environ: append(os.Environ(), f.forced()...),
 			Stdout:  to, Stderr: os.Stderr, Grace: 5 * time.Second, Bind: bind,
 		})
 	}()

@@ -13,6 +13,7 @@ import (
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/communicator"
+	"ringlane/internal/run/device"
 )
 
 // Options say what to measure.
@@ -24,6 +25,7 @@ type Options struct {
 	Iterations int   // timed calls a size; 0 fits them into half a second
 	InPlace    bool  // input and output share their memory, where the collective has such a form
 	Window     bool  // buffers lie in a window
+	Eager      bool  // GPUs: each call is timed by itself, not in a graph
 }
 
 // Row is the result of one size.
@@ -45,6 +47,12 @@ type Row struct {
 	BusBW      float64 `json:"busbw_gbs"`
 	Wrong      int64   `json:"wrong"` // elements that differ from exact arithmetic, over all ranks
 	Iterations int     `json:"iterations"`
+
+	// On GPUs: what a call takes of each, and how many calls are timed at once,
+	// in a graph; 1 of eager calls.
+	Blocks  int `json:"blocks,omitempty"` // as many multiprocessors, at most
+	Threads int `json:"threads,omitempty"`
+	Calls   int `json:"calls_at_once,omitempty"`
 }
 
 // Setup describes the communicator that was measured.
@@ -52,12 +60,17 @@ type Setup struct {
 	StagingBytes int  `json:"staging_bytes"` // shared memory a rank
 	HugePages    bool `json:"huge_pages"`
 	SegmentBytes int  `json:"segment_bytes"` // of bulk channels
+
+	// Of buffers in the memory of GPUs: the GPU of each rank, and how they reach
+	// each other.
+	GPUs  []string      `json:"gpus,omitempty"`
+	Paths []device.Path `json:"paths,omitempty"`
 }
 
 // Describe says what c was measured with.
 func Describe(c *communicator.Comm) Setup {
 	bytes, huge := c.Staging()
-	return Setup{bytes, huge, c.Segment()}
+	return Setup{StagingBytes: bytes, HugePages: huge, SegmentBytes: c.Segment()}
 }
 
 const (
