@@ -26,6 +26,7 @@ from .errors import (
     RankDied,
     RinglaneError,
     SystemFailure,
+    UnsupportedType,
 )
 from .window import empty
 
@@ -43,6 +44,7 @@ __all__ = [
     "Request",
     "RinglaneError",
     "SystemFailure",
+    "UnsupportedType",
     "empty",
     "join",
     "library_version",

@@ -11,8 +11,9 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable
-from ctypes import POINTER, c_char_p, c_double, c_int32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_uint64, c_void_p
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from .errors import LibraryNotFound, RinglaneError, from_status
@@ -32,7 +33,20 @@ DTYPES = {
 }
 OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3, "prod": 4}
 
-_COUNT, _CODE, _REQUEST = c_uint64, c_int32, POINTER(c_uint64)
+_COUNT, _CODE, _REQUEST, _STREAM = c_uint64, c_int32, POINTER(c_uint64), c_void_p
+
+
+class Message(Structure):
+    """``rl_message``: one send or receive of ``rl_device_exchange``."""
+
+    _fields_ = (
+        ("buffer", c_void_p),
+        ("count", c_uint64),
+        ("dtype", c_int32),
+        ("peer", c_int32),
+        ("send", c_int32),
+    )
+
 
 _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "join_env": (POINTER(c_uint64),),
@@ -67,19 +81,49 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "wait": (c_uint64, c_double),
     "test": (c_uint64, POINTER(c_int32)),
     "stats": (c_uint64, c_void_p, c_uint64, POINTER(c_uint64)),
+    "device_join": (c_uint64, c_int32, POINTER(c_uint64)),
+    "device_close": (c_uint64,),
+    "device_abort": (c_uint64, c_char_p),
+    "device_error": (c_uint64,),
+    "device_synchronize": (c_uint64, _STREAM),
+    "device_exchange": (c_uint64, POINTER(Message), c_uint64, _STREAM),
+    "device_paths": (c_uint64, c_void_p, c_uint64, POINTER(c_uint64)),
+}
+# On a GPU a collective takes a stream in the place of a request.
+_PROTOTYPES |= {
+    f"device_{name}": (*_PROTOTYPES[name][:-1], _STREAM)
+    for name in (
+        "all_reduce",
+        "reduce",
+        "reduce_scatter",
+        "all_gather",
+        "broadcast",
+        "gather",
+        "scatter",
+        "all_to_all",
+        "all_to_allv",
+        "barrier",
+    )
 }
 
 
 class Library:
-    """The functions of ringlane.h as attributes without their ``rl_`` prefix."""
+    """The functions of ringlane.h as attributes without their ``rl_`` prefix.
+
+    Attributes:
+        device: those of GPUs, without ``rl_device_``.
+    """
 
     def __init__(self, path: Path) -> None:
+        self.device = SimpleNamespace()
         try:
             shared = ctypes.CDLL(str(path))
             for name, arguments in _PROTOTYPES.items():
                 function = getattr(shared, f"rl_{name}")
                 function.argtypes, function.restype = arguments, c_int32
                 setattr(self, name, function)
+                if name.startswith("device_"):
+                    setattr(self.device, name.removeprefix("device_"), function)
         except (OSError, AttributeError) as error:  # not there, not loadable, or too old
             raise LibraryNotFound(
                 f"load {path}: {error} (build it again with make build, or pip install .)"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from . import _library
 from ._request import Request, start
+from .device import Device
 from .errors import InvalidArgument, RinglaneError
 
 Array = NDArray[Any]
@@ -411,6 +412,17 @@ class Communicator:
         handle = c_uint64()
         self._check(self._library.group(self._handle, listed, len(ranks), byref(handle)))
         return Communicator(self._library, handle.value)
+
+    def device(self, ordinal: int) -> Device:
+        """Return the communicator of these ranks on their GPUs, one GPU a rank.
+
+        Called by every rank, with the ordinal of its own GPU. Every pair of ranks is tried
+        out first, which takes a moment.
+
+        Raises:
+            SystemFailure: there is no GPU, or no driver.
+        """
+        return Device(self, ordinal)
 
     def stats(self) -> list[dict[str, Any]]:
         """Return the latencies recorded so far, one entry a collective.

@@ -17,6 +17,7 @@ __all__ = [
     "RankDied",
     "RinglaneError",
     "SystemFailure",
+    "UnsupportedType",
 ]
 
 
@@ -35,6 +36,10 @@ class InvalidArgument(RinglaneError, ValueError):
     """An argument that no rank could use: a bad dtype, shape, root or rank."""
 
     status = 1
+
+
+class UnsupportedType(InvalidArgument, TypeError):
+    """A dtype that has no such reduction."""
 
 
 class DeadlineExceeded(RinglaneError, TimeoutError):

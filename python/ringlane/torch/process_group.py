@@ -14,8 +14,7 @@ import contextlib
 import math
 import warnings
 import weakref
-from collections.abc import Callable
-from ctypes import Array, byref, c_int32, c_uint64
+from ctypes import Array, c_uint64
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -34,12 +33,24 @@ from torch._C._distributed_c10d import (
     ScatterOptions,
 )
 
-from .._request import start
 from ..communicator import Communicator
 from ..errors import InvalidArgument, RinglaneError
-from .tensors import Finish, contiguous, copy_all, moved, one, reduced, same_shape, write_back
-from .work import DONE, KEEPS_WORK, Completer, Work, completed
+from .cuda import Cuda, recv_through_host, refuse_capture, send_through_host
+from .host import Host
+from .tensors import (
+    Finish,
+    contiguous,
+    copy_all,
+    moved,
+    one,
+    reduced,
+    same_device,
+    same_shape,
+    write_back,
+)
+from .work import DONE
 
+Engine = Host | Cuda
 Tensor = torch.Tensor
 Tensors = list[torch.Tensor]
 
@@ -56,10 +67,8 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(self, communicator: Communicator) -> None:
         super().__init__(communicator.rank, communicator.size)
         self._communicator = communicator
-        self._library = communicator.library
-        self._handle = communicator.handle
-        self._pending = communicator.pending
-        self._completer = Completer()
+        self._host = Host(communicator)
+        self._cuda: Cuda | None = None
         self._size = communicator.size
         self._rank = communicator.rank
         self._name = ""
@@ -102,7 +111,13 @@ class ProcessGroup(dist.ProcessGroup):
 
     get_backend = _get_backend
     supports_splitting = False
-    supports_coalescing = False
+    supports_coalescing = False  # sends and receives are gathered without: see cuda.Batch
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        """Do nothing: what is started between this and the end shares a stream."""
+
+    def _end_coalescing(self, device: torch.device) -> dist.Work:
+        return DONE if self._cuda is None else self._cuda.end_coalescing()
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         """Return False: FSDP would allocate for every collective, which costs more than it saves.
@@ -116,19 +131,50 @@ class ProcessGroup(dist.ProcessGroup):
         """The communicator underneath, for stats()."""
         return self._communicator
 
+    # Who carries a tensor.
+
+    def _engine(self, tensor: Tensor) -> Engine:
+        if tensor.is_cpu:
+            return self._host
+        cuda = self._cuda
+        if cuda is not None and tensor.get_device() == cuda.index and tensor.is_cuda:
+            return cuda
+        return self._onto(tensor)
+
+    def _onto(self, tensor: Tensor) -> Cuda:
+        """Make the device communicator, as every rank does in its first call with a GPU's tensor.
+
+        Raises:
+            InvalidArgument: the tensor is on another kind of device, or on another GPU.
+        """
+        if not tensor.is_cuda:
+            raise InvalidArgument(
+                f'collective: the tensor is on {tensor.device}, "ringlane" carries CPU and CUDA '
+                "tensors (call .cpu(), or use another backend for this group)"
+            )
+        if self._cuda is not None:
+            raise InvalidArgument(
+                f"collective: the tensor is on {tensor.device}, this rank of the group on "
+                f"cuda:{self._cuda.index} (a rank has one GPU: torch.cuda.set_device chooses it)"
+            )
+        refuse_capture()
+        self._cuda = Cuda(self._communicator, tensor.get_device())
+        return self._cuda
+
     # Collectives.
 
     def allreduce(self, tensors: Tensors, opts: Any = AllreduceOptions()) -> dist.Work:
         tensor = one(tensors)
+        engine = self._engine(tensor)
         buffer = contiguous(tensor)
         count, code, op = reduced(buffer, opts.reduceOp)
         address = buffer.data_ptr()
-        return self._issue(
+        return engine.issue(
             opts,
             tensors,
             buffer,
             write_back(tensor, buffer),
-            self._library.all_reduce,
+            engine.functions.all_reduce,
             address,
             address,
             count,
@@ -139,20 +185,22 @@ class ProcessGroup(dist.ProcessGroup):
     def allreduce_coalesced(
         self, tensors: Tensors, opts: Any = AllreduceCoalescedOptions()
     ) -> dist.Work:
-        return self._each(opts, tensors, [self.allreduce([tensor], opts) for tensor in tensors])
+        works = [self.allreduce([tensor], opts) for tensor in tensors]
+        return self._each(opts, tensors, works, tensors)
 
     def reduce(self, tensors: Tensors, opts: Any = ReduceOptions()) -> dist.Work:
         tensor = one(tensors)
+        engine = self._engine(tensor)
         buffer = contiguous(tensor)
         count, code, op = reduced(buffer, opts.reduceOp)
         address = buffer.data_ptr()
         finish = write_back(tensor, buffer) if self._rank == opts.rootRank else None
-        return self._issue(
+        return engine.issue(
             opts,
             tensors,
             buffer,
             finish,
-            self._library.reduce,
+            engine.functions.reduce,
             address,
             address,
             count,
@@ -163,14 +211,15 @@ class ProcessGroup(dist.ProcessGroup):
 
     def broadcast(self, tensors: Tensors, opts: Any = BroadcastOptions()) -> dist.Work:
         tensor = one(tensors)
+        engine = self._engine(tensor)
         buffer = contiguous(tensor)
         finish = write_back(tensor, buffer) if self._rank != opts.rootRank else None
-        return self._issue(
+        return engine.issue(
             opts,
             tensors,
             buffer,
             finish,
-            self._library.broadcast,
+            engine.functions.broadcast,
             buffer.data_ptr(),
             *moved(buffer),
             opts.rootRank,
@@ -184,13 +233,15 @@ class ProcessGroup(dist.ProcessGroup):
                 f"all_gather: output is {output.dtype} of {output.numel()} elements, must be "
                 f"{input.dtype} of {self._size} * {input.numel()}"
             )
+        same_device(output, input, "all_gather")
+        engine = self._engine(input)
         source, target = contiguous(input), contiguous(output)
-        return self._issue(
+        return engine.issue(
             opts,
             [output],
             (source, target),
             write_back(output, target),
-            self._library.all_gather,
+            engine.functions.all_gather,
             source.data_ptr(),
             target.data_ptr(),
             *moved(source),
@@ -203,14 +254,15 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> dist.Work:
         input, targets = one(inputs), outputs[0] if outputs else []
         same_shape(targets, input, self._size, "all_gather")
+        engine = self._engine(input)
         source = contiguous(input)
         buffer = source.new_empty((self._size, *source.shape))
-        return self._issue(
+        return engine.issue(
             opts,
             outputs,
             (source, buffer),
             lambda: copy_all(targets, buffer),
-            self._library.all_gather,
+            engine.functions.all_gather,
             source.data_ptr(),
             buffer.data_ptr(),
             *moved(source),
@@ -224,13 +276,13 @@ class ProcessGroup(dist.ProcessGroup):
             self.allgather([[row[i] for row in outputs]], [tensor], opts)
             for i, tensor in enumerate(inputs)
         ]
-        return self._each(opts, outputs, works)
+        return self._each(opts, outputs, works, inputs)
 
     def allgather_into_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = AllgatherOptions()
     ) -> dist.Work:
         works = [self._allgather_base(out, x, opts) for out, x in zip(outputs, inputs)]
-        return self._each(opts, outputs, works)
+        return self._each(opts, outputs, works, inputs)
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
@@ -242,14 +294,16 @@ class ProcessGroup(dist.ProcessGroup):
                 f"reduce_scatter: input is {input.dtype} of {input.numel()} elements, must be "
                 f"{output.dtype} of {self._size} * {output.numel()}"
             )
+        same_device(output, input, "reduce_scatter")
+        engine = self._engine(input)
         source, target = contiguous(input), contiguous(output)
         count, code, op = reduced(target, opts.reduceOp)
-        return self._issue(
+        return engine.issue(
             opts,
             [output],
             (source, target),
             write_back(output, target),
-            self._library.reduce_scatter,
+            engine.functions.reduce_scatter,
             source.data_ptr(),
             target.data_ptr(),
             count,
@@ -272,7 +326,7 @@ class ProcessGroup(dist.ProcessGroup):
         self, outputs: Tensors, inputs: Tensors, opts: Any = ReduceScatterOptions()
     ) -> dist.Work:
         works = [self._reduce_scatter_base(out, x, opts) for out, x in zip(outputs, inputs)]
-        return self._each(opts, outputs, works)
+        return self._each(opts, outputs, works, inputs)
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
@@ -298,6 +352,7 @@ class ProcessGroup(dist.ProcessGroup):
                 f"gather: output is {output.dtype} of {output.numel()} elements, must be "
                 f"{input.dtype} of {self._size} * {input.numel()}"
             )
+        same_device(output, input, "gather")
         target = contiguous(output)
         return self._gather(opts, [output], source, target, write_back(output, target))
 
@@ -311,12 +366,13 @@ class ProcessGroup(dist.ProcessGroup):
         target: Tensor | None,
         finish: Finish | None,
     ) -> dist.Work:
-        return self._issue(
+        engine = self._engine(source)
+        return engine.issue(
             opts,
             outputs,
             (source, target),
             finish,
-            self._library.gather,
+            engine.functions.gather,
             source.data_ptr(),
             None if target is None else target.data_ptr(),
             *moved(source),
@@ -327,18 +383,19 @@ class ProcessGroup(dist.ProcessGroup):
         self, outputs: Tensors, inputs: list[Tensors], opts: Any = ScatterOptions()
     ) -> dist.Work:
         output = one(outputs)
+        engine = self._engine(output)
         source = None
         if self._rank == opts.rootRank:
             sources = inputs[0] if inputs else []
             same_shape(sources, output, self._size, "scatter")
             source = torch.stack([contiguous(x) for x in sources])
         target = contiguous(output)
-        return self._issue(
+        return engine.issue(
             opts,
             outputs,
             (source, target),
             write_back(output, target),
-            self._library.scatter,
+            engine.functions.scatter,
             None if source is None else source.data_ptr(),
             target.data_ptr(),
             *moved(target),
@@ -355,6 +412,8 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> dist.Work:
         if output.dtype is not input.dtype:
             raise InvalidArgument(f"all_to_all: output is {output.dtype}, input {input.dtype}")
+        same_device(output, input, "all_to_all")
+        engine = self._engine(input)
         source, target = contiguous(input), contiguous(output)
         if not output_rows and not input_rows:
             self._even(source, "input")
@@ -365,20 +424,21 @@ class ProcessGroup(dist.ProcessGroup):
                     f"all_to_all: input has {source.numel()} elements, output {target.numel()}"
                 )
             arguments: tuple[Any, ...] = (
-                self._library.all_to_all,
+                engine.functions.all_to_all,
                 source.data_ptr(),
                 target.data_ptr(),
                 count // self._size,
                 code,
             )
         else:
-            arguments = self._uneven(
+            arguments = _uneven(
+                engine,
                 source,
                 self._counts(source, input_rows, "input"),
                 target,
                 self._counts(target, output_rows, "output"),
             )
-        return self._issue(
+        return engine.issue(
             opts, [output], (source, target, arguments), write_back(output, target), *arguments
         )
 
@@ -392,12 +452,16 @@ class ProcessGroup(dist.ProcessGroup):
                 f"all_to_all: needs one input and one output for each of {self._size} ranks, "
                 f"got {len(inputs)} and {len(outputs)}"
             )
-        dtype = inputs[0].dtype
-        if any(tensor.dtype is not dtype for tensor in (*inputs, *outputs)):
-            raise InvalidArgument("all_to_all: the tensors have several dtypes")
+        first = inputs[0]
+        for tensor in (*inputs, *outputs):
+            if tensor.dtype is not first.dtype:
+                raise InvalidArgument("all_to_all: the tensors have several dtypes")
+            same_device(tensor, first, "all_to_all")
+        engine = self._engine(first)
         source = torch.cat([contiguous(x).reshape(-1) for x in inputs])
         target = source.new_empty(sum(x.numel() for x in outputs))
-        arguments = self._uneven(
+        arguments = _uneven(
+            engine,
             source,
             (c_uint64 * self._size)(*(moved(x)[0] for x in inputs)),
             target,
@@ -408,24 +472,7 @@ class ProcessGroup(dist.ProcessGroup):
             parts = target.split([x.numel() for x in outputs])
             copy_all(outputs, (part.view(x.shape) for x, part in zip(outputs, parts)))
 
-        return self._issue(opts, outputs, (source, target, arguments), unpack, *arguments)
-
-    def _uneven(
-        self,
-        source: Tensor,
-        send: Array[c_uint64],
-        target: Tensor,
-        receive: Array[c_uint64],
-    ) -> tuple[Any, ...]:
-        _, code = moved(source)
-        return (
-            self._library.all_to_allv,
-            source.data_ptr(),
-            send,
-            target.data_ptr(),
-            receive,
-            code,
-        )
+        return engine.issue(opts, outputs, (source, target, arguments), unpack, *arguments)
 
     def _even(self, tensor: Tensor, what: str) -> None:
         if tensor.dim() == 0 or tensor.shape[0] % self._size:
@@ -451,34 +498,16 @@ class ProcessGroup(dist.ProcessGroup):
     # Point to point.
 
     def send(self, tensors: Tensors, dst: int, tag: int = 0) -> dist.Work:
-        buffer = contiguous(one(tensors))
-        return self._start(
-            tensors,
-            buffer,
-            None,
-            self._library.send,
-            buffer.data_ptr(),
-            *moved(buffer),
-            dst,
-            tag,
-        )
+        tensor = one(tensors)
+        if tensor.is_cuda and self._cuda is None:
+            return send_through_host(self._host, tensor, dst, tag)
+        return self._engine(tensor).send(tensor, dst, tag)
 
     def recv(self, tensors: Tensors, src: int, tag: int = 0) -> dist.Work:
         tensor = one(tensors)
-        buffer = contiguous(tensor)
-        sender = c_int32(src)
-        return self._start(
-            tensors,
-            buffer,
-            write_back(tensor, buffer),
-            self._library.recv,
-            buffer.data_ptr(),
-            *moved(buffer),
-            src,
-            tag,
-            byref(sender),
-            sender=sender,
-        )
+        if tensor.is_cuda and self._cuda is None:
+            return recv_through_host(self._host, tensor, src, tag)
+        return self._engine(tensor).recv(tensor, src, tag)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> dist.Work:
         return self.recv(tensors, -1, tag)
@@ -488,7 +517,9 @@ class ProcessGroup(dist.ProcessGroup):
     # Barriers and the end.
 
     def barrier(self, opts: Any = BarrierOptions()) -> dist.Work:
-        return self._issue(opts, [], None, None, self._library.barrier)
+        if self._cuda is not None:
+            return self._cuda.barrier(opts)
+        return self._host.issue(opts, [], None, None, self._host.functions.barrier)
 
     def set_timeout(self, timeout: timedelta) -> None:
         warnings.warn(
@@ -498,64 +529,34 @@ class ProcessGroup(dist.ProcessGroup):
 
     def abort(self) -> None:
         """Fail what is pending on every rank, and leave."""
-        self._communicator.abort(f"abort: rank {self._rank} aborted the group {self._name}")
+        why = f"abort: rank {self._rank} aborted the group {self._name}"
+        if self._cuda is not None:
+            self._cuda.abort(why)
+        self._communicator.abort(why)
         self.shutdown()
 
     def shutdown(self) -> None:
         """Leave the group; destroy_process_group calls it."""
-        self._communicator.close()
-        self._completer.stop()
+        if self._cuda is not None:
+            self._cuda.close()
+        self._host.close()
 
-    # How every operation reaches the library.
-
-    def _issue(
-        self,
-        opts: Any,
-        outputs: list[Any],
-        keep: Any,
-        finish: Finish | None,
-        function: Callable[..., int],
-        *arguments: Any,
-    ) -> dist.Work:
-        """Call the C function, blocking if the caller asked for that."""
-        asynchronous = _asynchronous(opts)
-        if asynchronous and KEEPS_WORK:
-            return self._start(outputs, keep, finish, function, *arguments)
-        status = function(self._handle, *arguments, None)
-        if status:
-            raise self._library.failure(status)
-        if finish is not None:
-            finish()
-        return completed(outputs) if asynchronous else DONE
-
-    def _start(
-        self,
-        outputs: list[Any],
-        keep: Any,
-        finish: Finish | None,
-        function: Callable[..., int],
-        *arguments: Any,
-        sender: c_int32 | None = None,
-    ) -> Work:
-        """Start the operation; ``keep`` holds its buffers until it is done."""
-
-        def end(_keep: Any = (keep, outputs, sender)) -> None:
-            if finish is not None:
-                finish()
-
-        request = start(self._library, self._pending, end, function, self._handle, *arguments)
-        return Work(self._completer, (request,), outputs, sender)
-
-    def _each(self, opts: Any, outputs: list[Any], works: list[Any]) -> dist.Work:
-        """Return one handle for several operations."""
-        if not KEEPS_WORK or not _asynchronous(opts):
-            return completed(outputs)
-        return Work(self._completer, [r for work in works for r in work.requests], outputs)
+    def _each(self, opts: Any, outputs: list[Any], works: list[Any], tensors: Tensors) -> dist.Work:
+        """Return one handle for several operations on tensors of one device."""
+        engine = self._engine(tensors[0]) if tensors else self._host
+        return engine.together(opts, outputs, works)
 
 
-def _asynchronous(opts: Any) -> bool:
-    """Tell whether the caller wants a handle; older torch does not say so in some options."""
-    return getattr(opts, "asyncOp", True)
+def _uneven(
+    engine: Engine,
+    source: Tensor,
+    send: Array[c_uint64],
+    target: Tensor,
+    receive: Array[c_uint64],
+) -> tuple[Any, ...]:
+    _, code = moved(source)
+    function = engine.functions.all_to_allv
+    return (function, source.data_ptr(), send, target.data_ptr(), receive, code)
 
 
 @atexit.register

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from .._library import DTYPES, OPS
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, UnsupportedType
 
 Finish = Callable[[], Any]
 
@@ -64,14 +64,14 @@ def reduced(tensor: torch.Tensor, op: Any) -> tuple[int, int, int]:
     """Return (count, code, op) of a tensor that is reduced.
 
     Raises:
-        InvalidArgument: this dtype has no such reduction.
+        UnsupportedType: this dtype has no such reduction.
     """
     try:
         code, scale, operations, ours = _REDUCED[tensor.dtype]
         if op != dist.ReduceOp.SUM:  # a look-up costs more than the rest of this function
             ours = operations[op]
     except KeyError:
-        raise InvalidArgument(
+        raise UnsupportedType(
             f"reduce: {tensor.dtype} has no {op.op.name} (SUM, MIN, MAX and PRODUCT work on "
             "float16, bfloat16, float32, float64, int8, uint8, int32, int64 and bool; AVG on "
             "floats; SUM and AVG on complex)"
@@ -80,19 +80,14 @@ def reduced(tensor: torch.Tensor, op: Any) -> tuple[int, int, int]:
 
 
 def one(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return the only tensor of a list: a CPU group has one device."""
+    """Return the only tensor of a list: a rank has one device."""
     if len(tensors) != 1:
         raise InvalidArgument(f"collective: takes one tensor, got {len(tensors)}")
     return tensors[0]
 
 
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor, or a contiguous copy, after checking that it is dense and on the CPU."""
-    if not tensor.is_cpu:
-        raise InvalidArgument(
-            f'collective: the tensor is on {tensor.device}, "ringlane" carries CPU tensors '
-            "(call .cpu(), or use another backend for this group)"
-        )
+    """Return the tensor, or a contiguous copy, after checking that it is dense."""
     if tensor.layout is not _STRIDED:
         raise InvalidArgument(
             f"collective: the tensor is {tensor.layout} (call .to_dense(), or build the "
@@ -117,8 +112,20 @@ def copy_all(targets: Iterable[torch.Tensor], sources: Iterable[torch.Tensor]) -
         target.copy_(source)
 
 
+def same_device(tensor: torch.Tensor, other: torch.Tensor, what: str) -> None:
+    """Check that a call's tensors lie together.
+
+    Raises:
+        InvalidArgument: they do not.
+    """
+    if tensor.device != other.device:
+        raise InvalidArgument(
+            f"{what}: one tensor is on {tensor.device}, another on {other.device}"
+        )
+
+
 def same_shape(tensors: list[torch.Tensor], like: torch.Tensor, number: int, what: str) -> None:
-    """Check a list of one tensor for each rank, all of one shape and dtype.
+    """Check a list of one tensor for each rank, all of one shape and dtype, on one device.
 
     Raises:
         InvalidArgument: naming the first that differs.
@@ -128,8 +135,14 @@ def same_shape(tensors: list[torch.Tensor], like: torch.Tensor, number: int, wha
             f"{what}: needs one tensor for each of {number} ranks, got {len(tensors)}"
         )
     for index, tensor in enumerate(tensors):
+        same_device(tensor, like, what)
         if tensor.shape != like.shape or tensor.dtype is not like.dtype:
             raise InvalidArgument(
                 f"{what}: tensor {index} is {tensor.dtype} of shape {tuple(tensor.shape)}, "
                 f"expected {like.dtype} of shape {tuple(like.shape)}"
             )
+
+
+def asynchronous(opts: Any) -> bool:
+    """Tell whether the caller wants a handle; older torch does not say so in some options."""
+    return getattr(opts, "asyncOp", True)

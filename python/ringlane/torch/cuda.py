@@ -1,0 +1,388 @@
+"""Operations on CUDA tensors: what runs on which stream.
+
+A collective whose caller does not ask for a handle goes straight into the current stream.
+One that is started (async_op=True, DDP, functional collectives) goes into a stream of the
+group's own, which first waits for the current one, so that what the caller computes next
+runs beside it; wait() makes the stream that is current then wait for its end. Neither
+stops the host, and both can be captured into CUDA graphs. The device communicator keeps
+its calls in order across streams.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import _create_work_from_future
+
+from ..communicator import Communicator
+from ..device import Device, Message
+from ..errors import DeadlineExceeded, InvalidArgument, RinglaneError
+from .host import Host
+from .tensors import Finish, asynchronous, contiguous, copy_all, moved, write_back
+from .work import DONE, KEEPS_WORK
+
+_BLOCKS = os.environ.get("RINGLANE_BLOCKING_WAIT", "0") not in ("", "0")
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
+class Cuda:
+    """How a group's operations on the tensors of one GPU reach the C library.
+
+    Attributes:
+        functions: the collectives, by name.
+        index: the GPU.
+    """
+
+    def __init__(self, communicator: Communicator, index: int) -> None:
+        self.index = index
+        self._device = Device(communicator, index)
+        self._library = communicator.library
+        self.functions = communicator.library.device
+        self._handle = self._device.handle
+        self._stream = torch.cuda.Stream(index, priority=-1)
+        self._batch: Batch | None = None
+
+    def issue(
+        self,
+        opts: Any,
+        outputs: list[Any],
+        keep: Any,
+        finish: Finish | None,
+        function: Callable[..., int],
+        *arguments: Any,
+    ) -> dist.Work:
+        """Call the C function on the current stream, or start it if the caller wants a handle.
+
+        Args:
+            keep: the tensors that it uses.
+            finish: what has to come into the stream after it.
+        """
+        if self._batch is not None:
+            self._batch.start()
+        wanted = asynchronous(opts)
+        if wanted and KEEPS_WORK:
+            return self._start(outputs, keep, finish, function, arguments)
+        status = function(self._handle, *arguments, _current_stream(self.index))
+        if status:
+            raise self._library.failure(status)
+        if finish is not None:
+            finish()
+        return self._done(outputs) if wanted else DONE
+
+    def _done(self, outputs: list[Any]) -> dist.Work:
+        """Return a handle of what is in the current stream, made in C++."""
+        end = torch.cuda.current_stream(self.index).record_event()
+        return _create_work_from_future(self.future(outputs, end))
+
+    def _start(
+        self,
+        outputs: list[Any],
+        keep: Any,
+        finish: Finish | None,
+        function: Callable[..., int],
+        arguments: tuple[Any, ...],
+    ) -> Work:
+        self._fork(keep)
+        self._device.raise_for(function(self._handle, *arguments, self._stream.cuda_stream))
+        return Work(self, outputs, self._end(outputs, [finish]))
+
+    def _fork(self, keep: Any) -> None:
+        """Let the group's stream wait for the current one, and tensors outlive its work."""
+        self._stream.wait_stream(torch.cuda.current_stream(self.index))
+        for tensor in _tensors(keep):
+            tensor.record_stream(self._stream)
+
+    def _end(self, outputs: Any, finishes: list[Finish | None]) -> torch.cuda.Event:
+        """Return an event after everything in the group's stream, and after ``finishes``."""
+        if any(finishes):
+            with torch.cuda.stream(self._stream):
+                for finish in finishes:
+                    if finish is not None:
+                        finish()
+            for tensor in _tensors(outputs):
+                tensor.record_stream(self._stream)
+        return self._stream.record_event()
+
+    def together(self, opts: Any, outputs: list[Any], works: list[Any]) -> dist.Work:
+        """Return one handle for several operations."""
+        if not asynchronous(opts):
+            return DONE
+        if works and isinstance(works[-1], Work):
+            return Work(self, outputs, works[-1].end)  # they are in one stream
+        return self._done(outputs)
+
+    # Point to point.
+
+    def send(self, tensor: torch.Tensor, dst: int, tag: int) -> Posted:
+        return self._post(True, tensor, contiguous(tensor), dst, None)
+
+    def recv(self, tensor: torch.Tensor, src: int, tag: int) -> Posted:
+        if src < 0:
+            raise InvalidArgument(
+                "recv: from any rank works on CPU tensors only (name the rank that sends)"
+            )
+        buffer = contiguous(tensor)
+        return self._post(False, tensor, buffer, src, write_back(tensor, buffer))
+
+    def _post(
+        self,
+        send: bool,
+        tensor: torch.Tensor,
+        buffer: torch.Tensor,
+        peer: int,
+        finish: Finish | None,
+    ) -> Posted:
+        if self._batch is None:
+            self._batch = Batch(self)
+        self._fork((tensor, buffer))
+        count, code = moved(buffer)
+        self._batch.messages.append(Message(buffer.data_ptr(), count, code, peer, send))
+        self._batch.tensors.append((tensor, buffer))
+        self._batch.finishes.append(finish)
+        return Posted(self, [tensor], self._batch, -1 if send else peer)
+
+    def exchange(self, batch: Batch) -> torch.cuda.Event:
+        """Start what was posted."""
+        self._batch = None
+        self._device.exchange(batch.messages, self._stream.cuda_stream)
+        return self._end(batch.tensors, batch.finishes)
+
+    def end_coalescing(self) -> Work:
+        """Return the handle of everything that was started and posted so far."""
+        if self._batch is not None:
+            self._batch.start()
+        return Work(self, [], self._stream.record_event())
+
+    # Waiting, and the end.
+
+    def barrier(self, opts: Any) -> dist.Work:
+        """Return a handle whose wait() stops the host, as that of NCCL's barrier does."""
+        work = self.issue(opts, [], (), None, self.functions.barrier)
+        if torch.cuda.is_current_stream_capturing():
+            return work
+        if isinstance(work, Work):
+            return Work(self, [], work.end, blocks=True)
+        self._device.synchronize(_current_stream(self.index))
+        return work
+
+    def error(self) -> Exception | None:
+        """Return the failure of the device communicator, if there is one."""
+        status = self._library.device_error(self._handle)
+        return self._library.failure(status) if status else None
+
+    def order(self, end: torch.cuda.Event) -> None:
+        """Let the current stream wait for an event."""
+        torch.cuda.current_stream(self.index).wait_event(end)
+
+    def future(self, outputs: list[Any], end: torch.cuda.Event) -> torch.futures.Future[list[Any]]:
+        """Return a future whose waiters' streams wait for the event."""
+        future: torch.futures.Future[list[Any]]
+        future = torch.futures.Future(devices=[torch.device("cuda", self.index)])
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(end)
+            future.set_result(outputs)
+        return future
+
+    def paths(self) -> list[dict[str, Any]]:
+        return self._device.paths()
+
+    def abort(self, why: str) -> None:
+        self._device.abort(why)
+
+    def close(self) -> None:
+        if self._batch is not None:
+            self._batch.start()
+        self._device.close()
+
+
+class Work(dist.Work):
+    """An operation in a stream, which ends with an event."""
+
+    def __init__(
+        self,
+        cuda: Cuda,
+        outputs: list[Any],
+        end: torch.cuda.Event | None = None,
+        blocks: bool = _BLOCKS,
+    ) -> None:
+        super().__init__()
+        self._cuda = cuda
+        self._outputs = outputs
+        self._end = end
+        self._blocks = blocks
+        self._well = False  # it was seen to have ended before any failure
+
+    @property
+    def end(self) -> Any:
+        """The event after it."""
+        return self._end
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Let the current stream wait for the operation.
+
+        Stops the host too where a timeout is given, RINGLANE_BLOCKING_WAIT is 1, or the
+        operation is a barrier.
+
+        Raises:
+            ringlane.RinglaneError: the communicator failed, or the timeout passed.
+        """
+        end, seconds = self.end, timeout.total_seconds() if timeout else None
+        self._raise()
+        self._cuda.order(end)
+        if seconds or self._blocks:
+            self._stop(seconds or None)
+        return True
+
+    def synchronize(self) -> None:
+        """Let the current stream wait for the operation."""
+        self._cuda.order(self.end)
+
+    def _stop(self, seconds: float | None) -> None:
+        limit = time.monotonic() + seconds if seconds else None
+        pause = 20e-6
+        while not self.is_completed():
+            if limit is not None and time.monotonic() > limit:
+                raise DeadlineExceeded(f"wait: not complete after {seconds} s (wait longer)")
+            time.sleep(pause)
+            pause = min(2 * pause, 1e-3)
+        self._raise()
+
+    def _raise(self) -> None:
+        error = self.exception()
+        if error is not None:
+            raise error
+
+    def is_completed(self) -> bool:
+        if not self._well:
+            ended, error = self.end.query(), self._cuda.error()
+            self._well = ended and error is None
+            return ended or error is not None
+        return True
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> Exception | None:
+        """Return the communicator's failure, unless the operation was seen to end before it."""
+        return None if self._well else self._cuda.error()
+
+    def result(self) -> list[Any]:
+        return self._outputs
+
+    def get_future(self) -> torch.futures.Future[list[Any]]:
+        """Return a future of the output tensors, as torch makes them for CUDA."""
+        return self._cuda.future(self._outputs, self.end)
+
+
+class Batch:
+    """Sends and receives that go together, as they must where two ranks each do both.
+
+    Older versions of torch tell a group like this one nothing of batch_isend_irecv: they
+    call isend and irecv one by one, and so may a program. So each is only posted, and all
+    that were posted start when one of them is waited for or its handle is dropped, when
+    the group is used for something else, and when it ends.
+    """
+
+    def __init__(self, cuda: Cuda) -> None:
+        self._cuda = cuda
+        self.messages: list[Message] = []
+        self.tensors: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.finishes: list[Finish | None] = []
+        self.error: RinglaneError | None = None
+        self.end: torch.cuda.Event | None = None
+
+    def start(self) -> None:
+        """Start what was posted, unless that was done."""
+        if self.end is None and self.error is None:
+            try:
+                self.end = self._cuda.exchange(self)
+            except RinglaneError as error:
+                self.error = error
+            self.messages.clear()
+            self.tensors.clear()
+            self.finishes.clear()
+
+
+class Posted(Work):
+    """A send or a receive in a batch."""
+
+    def __init__(self, cuda: Cuda, outputs: list[Any], batch: Batch, sender: int) -> None:
+        super().__init__(cuda, outputs)
+        self._batch = batch
+        self._sender = sender
+
+    @property
+    def end(self) -> Any:
+        self._batch.start()
+        if self._batch.error is not None:
+            raise self._batch.error
+        return self._batch.end
+
+    def exception(self) -> Exception | None:
+        self._batch.start()
+        return self._batch.error or super().exception()
+
+    def is_completed(self) -> bool:
+        self._batch.start()
+        return self._batch.error is not None or super().is_completed()
+
+    def source_rank(self) -> int:
+        """Return the rank that a receive received from."""
+        return self._sender
+
+    _source_rank = source_rank
+
+    def __del__(self) -> None:
+        self._batch.start()
+
+
+def send_through_host(host: Host, tensor: torch.Tensor, dst: int, tag: int) -> dist.Work:
+    """Send a tensor of a group that is on no GPU yet; waits for the current stream."""
+    refuse_capture()
+    return host.send(_in_host_memory(tensor).copy_(tensor.detach()), dst, tag)
+
+
+def recv_through_host(host: Host, tensor: torch.Tensor, src: int, tag: int) -> dist.Work:
+    """Receive into a tensor of a group that is on no GPU yet."""
+    refuse_capture()
+    arrived = _in_host_memory(tensor)
+    ready = torch.cuda.current_stream(tensor.device).record_event()
+
+    def finish() -> None:
+        torch.cuda.current_stream(tensor.device).wait_event(ready)
+        copy_all([tensor], [arrived])
+
+    return host.recv(arrived, src, tag, [tensor], finish)
+
+
+def _in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+
+
+def refuse_capture() -> None:
+    """Refuse what stops the host while a CUDA graph is captured, which it would spoil.
+
+    Raises:
+        InvalidArgument: one is.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        raise InvalidArgument(
+            "collective: the first of a group on a GPU cannot be captured into a CUDA graph "
+            "(call one, such as all_reduce, before the capture)"
+        )
+
+
+def _tensors(kept: Any) -> Iterator[torch.Tensor]:
+    """Yield the CUDA tensors in nested tuples and lists."""
+    if isinstance(kept, torch.Tensor):
+        if kept.is_cuda:
+            yield kept
+    elif isinstance(kept, (list, tuple)):
+        for part in kept:
+            yield from _tensors(part)
