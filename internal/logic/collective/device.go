@@ -99,7 +99,7 @@ func ParseDeviceOverride(text string) (DeviceOverride, error) {
 		var err error
 		switch {
 		case part == "" || part == auto:
-		case part == oneshotAllReduce.Name || part == directAllReduce.Name:
+		case part == Oneshot || part == directAllReduce.Name:
 			o.Algorithm = part
 		case part == "line":
 			o.Lines = true
@@ -162,12 +162,12 @@ func (d *Devices) Choose(c schedule.Collective, bytes int) DeviceChoice {
 	if c == schedule.AllReduce {
 		oneshot := bytes*(d.Ranks-1) <= limits.oneshot
 		if d.Algorithm != "" {
-			oneshot = d.Algorithm == oneshotAllReduce.Name
+			oneshot = d.Algorithm == Oneshot
 		}
 		// In bulk a piece is reduced when it has come from all, not when it
 		// has gone to all: in place that would be too early.
 		if oneshot && !d.Slots {
-			choice.Algorithm = oneshotAllReduce.Name
+			choice.Algorithm = Oneshot
 			return d.lines(choice, bytes)
 		}
 		message = (bytes + d.Ranks - 1) / d.Ranks

@@ -2,13 +2,16 @@ package collective
 
 import s "ringlane/internal/model/schedule"
 
+// Oneshot is the name of the schedule in which every rank reduces everything.
+const Oneshot = "oneshot"
+
 // oneshotAllReduce has each rank show its whole input to everyone and reduce
 // all inputs itself: one step, the message written once and read n-1 times by
 // each rank. The terms are combined in rank order, the own one in its place, so
 // every rank computes the same bits. For messages so small that a step costs
 // more than reading them n-1 times.
 var oneshotAllReduce = s.Algorithm{
-	Name:   "oneshot",
+	Name:   Oneshot,
 	Chunks: one,
 	Program: func(ranks, rank, _ int) s.Program {
 		if ranks == 1 {

@@ -54,7 +54,11 @@ func (d *Comm) launch(p *plan, s cuda.Stream) (captured bool, err error) {
 	if captured, err = d.order.before(s); err != nil {
 		return captured, d.refused(p, err)
 	}
-	if err = s.Launch(p.function, uint32(p.choice.Blocks), uint32(p.choice.Threads), 0, p.params); err == nil {
+	function, err := d.kernelOf(p)
+	if err != nil {
+		return captured, d.refused(p, err)
+	}
+	if err = s.Launch(function, uint32(p.choice.Blocks), uint32(p.choice.Threads), 0, p.params); err == nil {
 		err = d.order.after(s, captured)
 	}
 	if err != nil {

@@ -54,10 +54,7 @@ func (d *Comm) Exchange(ms []Message, s cuda.Stream) error {
 		if !some {
 			return nil
 		}
-		var err error
-		if p.function, err = d.gpu.function("copy", "copy_slot"); err != nil {
-			return failf(codeOf(err), "send or receive: %v", err)
-		}
+		p.kernel, p.fast = kernelFor(p.choice, 0, false), kernel{}
 		p.about = description{about: uint64(schedule.SendRecv) << 56}
 		x.Sequence = messageBit | (d.messages + 1)
 		if _, err := d.launch(p, s); err != nil {

@@ -8,6 +8,7 @@ import (
 	"ringlane/internal/hardware/cuda"
 	"ringlane/internal/hardware/cuda/kernels"
 	"ringlane/internal/logic/collective"
+	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/communicator"
 )
@@ -20,7 +21,8 @@ type plan struct {
 	in, out  uint64 // bytes
 	inPlace  bool   // In and Out may overlap, if they do so with this distance:
 	apart    uint64 // Out - In
-	function *cuda.Function
+	kernel   kernel
+	fast     kernel // for buffers that are aligned to words, if there is one
 	params   *cuda.Params
 	exchange *kernels.Exchange // what params holds
 }
@@ -97,6 +99,7 @@ func (d *Comm) draw(p *plan, call *Call) error {
 	} else {
 		p.in, p.out = 0, 0
 	}
+	p.kernel, p.fast = kernel{}, kernel{}
 	p.inPlace, p.apart = inPlace(call, d.rank)
 	if err := p.prepare(); err != nil {
 		return failf(communicator.System, "%v: %v", &host, err)
@@ -116,21 +119,74 @@ func (d *Comm) draw(p *plan, call *Call) error {
 		}
 	}
 	d.fill(p, &f)
-	module, name := "copy", "copy_"
+	p.kernel = kernelFor(p.choice, call.Type, f.reduces)
 	if f.reduces {
-		module, name = call.Type.String(), "reduce_"
 		p.exchange.Op = uint32(call.Op)
-	}
-	if name += "slot"; p.choice.Line != 0 {
-		name = fmt.Sprintf("%sline%d", name[:len(name)-len("slot")], p.choice.Line)
-	}
-	if f.reduces {
-		name += "_" + module
-	}
-	if p.function, err = d.gpu.function(module, name); err != nil {
-		return failf(codeOf(err), "%v: %v", &host, err)
+		p.fast = fastFor(p.choice, call.Type, p.exchange)
 	}
 	return nil
+}
+
+// kernel is a function that is loaded when it is first launched.
+type kernel struct {
+	module, name string
+	function     *cuda.Function
+}
+
+func kernelFor(c collective.DeviceChoice, typ dtype.Type, reduces bool) kernel {
+	protocol := "slot"
+	if c.Line != 0 {
+		protocol = fmt.Sprint("line", c.Line)
+	}
+	if !reduces {
+		return kernel{module: "copy", name: "copy_" + protocol}
+	}
+	return kernel{module: typ.String(), name: fmt.Sprintf("reduce_%s_%v", protocol, typ)}
+}
+
+// fastFor is the kernel of fast_line.cuh that does what reduce_line does for a
+// call, if there is one: other ranks may run either.
+func fastFor(c collective.DeviceChoice, typ dtype.Type, x *kernels.Exchange) kernel {
+	var name string
+	var most uint64 // rows that a warp has
+	switch {
+	case c.Line == 16 && x.Ranks == 2:
+		name, most = "fast_pair", 1
+	case c.Line == 16:
+		name, most = "fast_line16", 1
+	case c.Line == 128 && x.Ranks == 2:
+		name, most = "fast_pair_wide", 2
+	case c.Line == 128:
+		name, most = "fast_line128", 2
+	}
+	bytes := most * uint64(c.Blocks*c.Threads/32) * payload(c.Line)
+	if name == "" || c.Algorithm != collective.Oneshot || x.OwnBytes%8 != 0 || x.OwnBytes > bytes || x.Peers[0].Passes != 1 {
+		return kernel{}
+	}
+	return kernel{module: "fast_" + typ.String(), name: fmt.Sprintf("%s_%v", name, typ)}
+}
+
+// payload is the bytes of a message in a row of lines.
+func payload(line int) uint64 {
+	if line == 0 {
+		return 0
+	}
+	return uint64(kernels.RowBytes / line * (line - 8))
+}
+
+// kernelOf is the plan's kernel for the buffers of a call.
+func (d *Comm) kernelOf(p *plan) (*cuda.Function, error) {
+	k := &p.kernel
+	if p.fast.name != "" && (p.exchange.In|p.exchange.Out)%8 == 0 {
+		k = &p.fast
+	}
+	if k.function == nil {
+		var err error
+		if k.function, err = d.gpu.function(k.module, k.name); err != nil {
+			return nil, err
+		}
+	}
+	return k.function, nil
 }
 
 // Describe says how a call would be carried out.
@@ -211,9 +267,8 @@ func (d *Comm) passes(c collective.DeviceChoice, bytes uint64) uint32 {
 		return 0
 	}
 	up := func(n, by uint64) uint64 { return (n + by - 1) / by }
-	line, blocks := uint64(c.Line), uint64(c.Blocks)
-	payload := kernels.RowBytes / line * (line - 8)
-	share := up(up(bytes, payload), blocks)
+	blocks := uint64(c.Blocks)
+	share := up(up(bytes, payload(c.Line)), blocks)
 	region := d.geometry.LineHalf / blocks / kernels.RowBytes
 	return uint32(max(1, up(share, region)))
 }
