@@ -62,9 +62,9 @@ type prober struct {
 	stuck     bool
 }
 
-// try is the Prober that writes, reads and verifies, one way, the other and both
+// tryAll is the Prober that writes, reads and verifies, one way, the other and both
 // at once, and measures. What it measures is rounded to three digits.
-func try(d *Comm, candidates []Candidate) ([]Verdict, error) {
+func tryAll(d *Comm, candidates []Candidate) ([]Verdict, error) {
 	p := &prober{Comm: d, ways: candidates, found: make([]Verdict, len(candidates))}
 	p.warps = probeBlocks * p.threads(probeThreads) / 32
 	p.do(p.prepare)
@@ -75,8 +75,6 @@ func try(d *Comm, candidates []Candidate) ([]Verdict, error) {
 	}
 	return p.found, errors.Join(p.failure, p.free())
 }
-
-func init() { probe = try }
 
 // do does what others do not wait for.
 func (p *prober) do(what func() error) {
