@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <map>
 
@@ -52,7 +53,7 @@ private:
 	uint64_t last_id = 0;
 };
 
-constexpr size_t page_size = 4096;
+inline const size_t page_size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 inline size_t whole_pages(size_t bytes) { return (bytes + page_size - 1) & ~(page_size - 1); }
 
 // move copies bytes as a copy engine does, across paths that corrupt as well.

@@ -82,6 +82,24 @@ CASE(compare_and_swap)
 	CHECK(read<uint32_t>(p.count) == 512);
 }
 
+CASE(pairs)
+{
+	use();
+	void *stores, *loads;
+	OK(cuStreamCreate(&stores, 1));
+	OK(cuStreamCreate(&loads, 1));
+	struct {
+		Pointer at, old;
+		uint64_t last;
+		uint32_t stores;
+	} p{zeros(16), zeros(8), 30000000, 0};
+	launch("test_pairs", 1, 1, p, loads);
+	p.stores = 1;
+	launch("test_pairs", 1, 1, p, stores);
+	OK(cuCtxSynchronize());
+	CHECK(read<uint64_t>(p.old) == 0);
+}
+
 // as_f16 rounds by the arithmetic of doubles.
 static uint16_t as_f16(float v)
 {

@@ -46,8 +46,13 @@ RL_KERNEL(test_votes, Votes, 1024)
 		return;
 	agreed += warp_all(true);
 	agreed += warp_all(lane != 4);
-	barrier(); // for those that are left
 	p.out[thread()] = agreed;
+	if (lane % 4 == 2) { // while the others wait
+		pause();
+		pause();
+		return;
+	}
+	barrier();
 }
 
 // roles: the first half of a block produces, the second consumes, one slot at a
@@ -218,6 +223,31 @@ RL_KERNEL(test_rows, Rows, 1024)
 		barrier();
 	}
 	p.sum[block() * threads() + thread()] += sum;
+}
+
+// pairs: stores rising pairs, or loads them and counts those with a lo that is
+// older than their hi.
+struct Pairs {
+	Pair *at;
+	u64 *old;
+	u64 last;
+	u32 stores;
+};
+
+RL_KERNEL(test_pairs, Pairs, 1024)
+{
+	for (u64 n = 1; p.stores && n <= p.last; n++) {
+		store_pair(p.at, Pair{n, n});
+		if (n % (1 << 18) == 0)
+			pause();
+	}
+	for (u64 before = 0; !p.stores && before < p.last;) {
+		Pair v = load_pair(p.at);
+		*p.old += v.lo < v.hi;
+		if (v.hi == before)
+			pause();
+		before = v.hi;
+	}
 }
 
 // narrow, widen: conversions of f16.
