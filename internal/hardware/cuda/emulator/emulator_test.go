@@ -1,6 +1,8 @@
 package emulator_test
 
 import (
+	"cmp"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -20,7 +22,7 @@ func TestCases(t *testing.T) {
 	if err != nil || len(sources) == 0 {
 		t.Fatalf("no cases: %v", err)
 	}
-	build := exec.Command("g++", append(sources, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread",
+	build := exec.Command(cmp.Or(os.Getenv("CXX"), "g++"), append(sources, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread",
 		"-o", program, library)...)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the cases: %v\n%s", err, out)
