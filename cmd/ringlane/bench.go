@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -374,29 +372,9 @@ func (f *benchFlags) start(n int, task benchTask, read func(line []byte, binding
 	if err != nil {
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("cannot find this program to start it as ranks: %w", err)
-	}
-	from, to, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("cannot make a pipe: %w", err)
-	}
-	defer from.Close()
-	done := make(chan error, 1)
-	go func() {
-		defer to.Close()
-		done <- launch.Run(launch.Spec{
-			Command: []string{self, benchRankCommand, string(argument)}, Ranks: n, Unmarked: true,
-			Environ: append(os.Environ(), f.forced()...),
-			Stdout:  to, Stderr: os.Stderr, Grace: 5 * time.Second, Bind: bind,
-		})
-	}()
-	lines := bufio.NewScanner(from)
-	for lines.Scan() {
-		err = errors.Join(err, read(lines.Bytes(), binding))
-	}
-	return errors.Join(<-done, err, lines.Err())
+	return startSelf(launch.Spec{
+		Ranks: n, Environ: append(os.Environ(), f.forced()...), Bind: bind,
+	}, func(line []byte) error { return read(line, binding) }, benchRankCommand, string(argument))
 }
 
 func benchHeader(w io.Writer, r *benchResult, binding launch.Binding) {

@@ -85,6 +85,7 @@ warning and 2 for a fault.`,
 		newDoctorCommand(),
 		newCaptureCommand(),
 		newBenchRankCommand(),
+		newMeasureRankCommand(),
 		newGuardCommand(),
 		newVersionCommand(),
 	)

@@ -61,6 +61,8 @@ type pairEntry struct {
 	Via     []string          `json:"via"`
 	Sockets bool              `json:"crosses_sockets,omitempty"`
 	NVLinks int               `json:"nvlinks,omitempty"` // -1: through a switch
+
+	Measured *measuredEntry `json:"measured,omitempty"`
 }
 
 type uplinkEntry struct {
@@ -122,8 +124,10 @@ func (s *Sheet) JSON(w io.Writer) error {
 		if e.Via == nil {
 			e.Via = []string{}
 		}
+		e.Measured = s.measurementOf(e.A, e.B)
 		d.Pairs = append(d.Pairs, e)
 	}
+	d.Pairs = append(d.Pairs, s.unseen()...)
 	for _, u := range s.Uplinks {
 		e := uplinkEntry{
 			Component: u.Component(), Switch: u.Switch.ID, GPUs: ids(u.GPUs), Others: ids(u.Others),

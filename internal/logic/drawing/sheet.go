@@ -18,6 +18,8 @@ type Sheet struct {
 	Ring    topology.Ring
 	// Problems are those of the document, then those of the graph.
 	Problems []machine.Problem
+	// Measured is what Measure was given.
+	Measured []Measurement
 
 	shared map[*topology.Node]*topology.Uplink // by switch
 	place  map[*topology.Node]int              // in the ring, from 1

@@ -19,6 +19,7 @@ func (s *Sheet) Text(w io.Writer, colour bool) error {
 	t.tree()
 	t.uplinks()
 	t.pairs()
+	t.measured()
 	t.ring()
 	t.problems()
 	_, err := w.Write(t.out.Bytes())

@@ -316,9 +316,9 @@ func (p *prober) checked(way int, seen []kernels.Seen) {
 // exclude has both ends give up a way that one of them has found bad, and asks
 // the doctor why it is.
 func (p *prober) exclude() error {
-	mine := make([]bool, p.size)
+	mine := make([]string, p.size)
 	for i := range p.found {
-		mine[p.ways[i].Rank] = p.found[i].Veto != ""
+		mine[p.ways[i].Rank] = p.found[i].Veto
 	}
 	all, err := agree(p.comm, mine, nil)
 	if err != nil {
@@ -327,13 +327,13 @@ func (p *prober) exclude() error {
 	p.do(func() error {
 		for i := range p.found {
 			f, peer := &p.found[i], p.ways[i].Rank
-			if f.Veto == "" && !all[peer][p.rank] {
+			if f.Veto == "" {
+				f.Veto = all[peer][p.rank]
+			}
+			if f.Veto == "" {
 				continue
 			}
 			p.view().Ways[i].Skip = 1
-			if f.Veto == "" {
-				f.Veto = fmt.Sprintf("rank %d cannot trust what it shares with rank %d", peer, p.rank)
-			}
 			if p.ways[i].Kind == Peer {
 				f.Veto += cause(p.members[p.rank].Address, p.members[peer].Address)
 			}
