@@ -1,0 +1,5 @@
+//go:build race
+
+package device
+
+const race = true // which makes sync.Pool forget
