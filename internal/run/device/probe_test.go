@@ -112,7 +112,7 @@ func TestProbeMeasuresAndTrusts(t *testing.T) {
 func TestProbeVetoes(t *testing.T) {
 	for _, c := range []struct{ machine, why string }{
 		{"p2p=drop:0>1", "does not arrive"},
-		{"p2p=corrupt:0>1", "changed"},
+		{"p2p=corrupt:0>1", "rows, word"},
 		{"p2p=hang:0>1", "rank 0"},
 	} {
 		t.Run(c.machine, func(t *testing.T) {
