@@ -20,7 +20,11 @@ func (d *Comm) Synchronize(s cuda.Stream) error {
 	for polls := 0; ; polls++ {
 		done, err := s.Query()
 		if err != nil {
-			return failf(codeOf(err), "synchronize: %v", err)
+			e := failf(codeOf(err), "synchronize: %v", err)
+			if errors.Is(err, cuda.ErrLost) {
+				d.condemn(e)
+			}
+			return e
 		}
 		failure := d.Err()
 		switch {

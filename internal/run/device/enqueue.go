@@ -1,6 +1,8 @@
 package device
 
 import (
+	"errors"
+
 	"ringlane/internal/hardware/cuda"
 	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/communicator"
@@ -68,7 +70,11 @@ func (d *Comm) launch(p *plan, s cuda.Stream) (captured bool, err error) {
 }
 
 func (d *Comm) refused(p *plan, err error) error {
-	return failf(codeOf(err), "%v: %v", p.about, err)
+	e := failf(codeOf(err), "%v: %v", p.about, err)
+	if errors.Is(err, cuda.ErrLost) {
+		d.condemn(e)
+	}
+	return e
 }
 
 // copyAlone is what every collective of a single rank comes to.

@@ -108,11 +108,20 @@ func (d *Comm) suspects(f *kernels.Fault, collective bool) (list []string) {
 	return list
 }
 
-// compare looks whether ranks disagree about a call that they have made lately.
-// Kernels may come to an end all the same, with results that are wrong.
+// compare looks whether ranks disagree about a call that they have made lately,
+// which kernels may bring to an end all the same, with results that are wrong;
+// or have left while this rank waits for them.
 func (d *Comm) compare() *communicator.Error {
 	own := d.memory.peers[d.rank].board
 	last := own.entered()
+	for p := range d.size {
+		if p != d.rank && own.left(p) {
+			if n := d.memory.peers[p].board.entered(); n < last {
+				name, _ := d.called(n + 1)
+				return failf(communicator.Closed, "%s: %s has closed the communicator on GPUs after %d collectives, without this one (all ranks must make the same calls)", name, d.comm.Who(p), n)
+			}
+		}
+	}
 	for sequence := last - min(last, compared); sequence < last; sequence++ {
 		if err := d.disagreement(sequence + 1); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 
 	"ringlane/internal/hardware/cuda"
 	"ringlane/internal/hardware/cuda/cudatest"
+	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/communicator"
 )
 
@@ -90,6 +91,41 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
+// TestLeave has a rank close the communicator too early: no deadline has to pass.
+func TestLeave(t *testing.T) {
+	ranks := crew(t, "leave", 2)
+	start := time.Now()
+	text, after := ranks[0].failure(t, start)
+	if !strings.Contains(text, "has closed the communicator on GPUs after 1 collectives") {
+		t.Errorf("%q does not say that rank 1 has left", text)
+	}
+	if after > slack+time.Second {
+		t.Errorf("the error came after %v", after)
+	}
+	ranks[1].says(t, "left")
+}
+
+// TestAbort ends a wait from another goroutine, and with it that of the peer.
+func TestAbort(t *testing.T) {
+	together(t, 3, func(r *rank) error {
+		if r.rank == 2 {
+			r.Abort("enough")
+		} else {
+			err := r.Enqueue(Call{Collective: schedule.Barrier}, r.stream)
+			if err == nil {
+				err = r.Synchronize(r.stream)
+			}
+			if err == nil || !strings.Contains(err.Error(), "rank 2 aborted the communicator: enough") {
+				return fmt.Errorf("%v, want that rank 2 aborted", err)
+			}
+		}
+		// The context is well, and so is a new communicator.
+		r.set(r.alloc(8), make([]byte, 8))
+		r.abandoned = true
+		return nil
+	})
+}
+
 // TestDiffer has ranks make different calls.
 func TestDiffer(t *testing.T) {
 	ranks := crew(t, "differ", 2)
@@ -110,6 +146,7 @@ func TestPaths(t *testing.T) {
 	}{
 		{"peer", 2, nil, []string{"0 1 peer ", "1 0 peer "}},
 		{"off", 2, []string{"RINGLANE_P2P=off"}, []string{"0 1 host RINGLANE_P2P is off", "1 0 host RINGLANE_P2P is off"}},
+		{"hidden", 2, []string{"CUDA_VISIBLE_DEVICES=RANK"}, []string{"0 1 host the driver does not show this process GPU 0 (", "1 0 host the driver does not show this process GPU 0 ("}},
 		{"same", 2, []string{"RINGLANE_EMULATOR=gpus=1,sms=16,threads=256"}, []string{"0 1 same ", "1 0 same "}},
 		{"refused", 3, []string{"RINGLANE_EMULATOR=gpus=3,sms=16,threads=256,p2p=off:0>1"}, []string{
 			"0 1 host the driver says that GPU 0", "0 2 peer ", "1 0 host the other way: the driver says that GPU 0", "1 2 peer ", "2 0 peer ", "2 1 peer "}},

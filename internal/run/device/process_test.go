@@ -45,7 +45,7 @@ type worker struct {
 	in    io.WriteCloser
 }
 
-// crew starts a job of n ranks.
+// crew starts a job of n ranks. RANK in environ stands for the rank.
 func crew(t *testing.T, scenario string, n int, environ ...string) []*worker {
 	t.Helper()
 	cudatest.Open(t) // sets the driver for them too
@@ -58,7 +58,9 @@ func crew(t *testing.T, scenario string, n int, environ ...string) []*worker {
 		w := &worker{Cmd: exec.Command("/proc/self/exe")}
 		w.Env = append(os.Environ(), scenarioVariable+"="+scenario, "RINGLANE_TIMEOUT=20s", "RINGLANE_DEVICE_WINDOW="+window,
 			fmt.Sprint("RINGLANE_RANK=", rank), fmt.Sprint("RINGLANE_SIZE=", n), "RINGLANE_JOB="+job, "RINGLANE_RENDEZVOUS="+dir)
-		w.Env = append(w.Env, environ...)
+		for _, text := range environ {
+			w.Env = append(w.Env, strings.ReplaceAll(text, "RANK", fmt.Sprint(rank)))
+		}
 		w.Stderr = os.Stderr
 		out, err := w.StdoutPipe()
 		if err != nil {
@@ -246,6 +248,24 @@ var scenarios = map[string]func() error{
 			err = s.sum(10)
 		}
 		return err
+	},
+	// leave has rank 1 close what rank 0 goes on with.
+	"leave": func() error {
+		s, err := alone("")
+		if err != nil {
+			return err
+		}
+		if err := s.sum(10); err != nil {
+			return err
+		}
+		if s.comm.Rank() == 1 {
+			if err := s.close(); err != nil {
+				return err
+			}
+			fmt.Println("left")
+			return nil
+		}
+		return s.sum(10)
 	},
 	// differ has rank 1 ask for another call, which is so much like that of the
 	// others that kernels come to an end.

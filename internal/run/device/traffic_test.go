@@ -176,6 +176,35 @@ func TestMessages(t *testing.T) {
 	})
 }
 
+// TestTwo has two communicators of the same ranks at work at once, each on a
+// stream of its own.
+func TestTwo(t *testing.T) {
+	const n, calls = 2, 100
+	together(t, n, func(r *rank) error {
+		c, err := r.host.Group([]int{0, 1})
+		r.must(err)
+		defer c.Close()
+		d, err := Join(c, r.Device().Ordinal)
+		r.must(err)
+		other, err := d.Context().NewStream(cuda.High)
+		r.must(err)
+		defer r.within(other.Destroy)
+		p, q := r.alloc(8*300), r.alloc(8*300)
+		r.set(p, words(300, 0, 0))
+		r.set(q, words(300, 1, 0))
+		for range calls {
+			r.must(r.Enqueue(Call{Type: dtype.I64, Op: dtype.Max, Count: 300, In: p, Out: p}, r.stream))
+			r.must(d.Enqueue(Call{Type: dtype.I64, Op: dtype.Min, Count: 300, In: q, Out: q}, other))
+		}
+		r.must(r.Synchronize(r.stream))
+		r.must(d.Synchronize(other))
+		if !bytes.Equal(r.get(p, 2400), words(300, 0, 0)) || !bytes.Equal(r.get(q, 2400), words(300, 1, 0)) {
+			return fmt.Errorf("what is the same everywhere changes")
+		}
+		return d.Close()
+	})
+}
+
 // TestStreams alternates between streams without any order between them but the
 // communicator's: each call takes what the one before it left.
 func TestStreams(t *testing.T) {

@@ -38,26 +38,25 @@ func (d *Comm) begin() {
 	}()
 }
 
-// look makes a failure of what a kernel has written down, or of what befell the
-// communicator.
+// look makes a failure of what a kernel has written down, of what ranks say that
+// they have called, or of what befell the communicator.
 func (d *Comm) look() {
 	if d.failed.Load() != nil {
 		return
 	}
 	if f, ok := d.fault(); ok {
-		err := d.explain(&f)
-		d.fail(err)
-		d.comm.Fail(err.Code, err.Text)
-		return
-	}
-	if err := d.compare(); err != nil {
-		d.fail(err)
-		d.comm.Fail(err.Code, err.Text)
-		return
-	}
-	if err := d.comm.Check(); err != nil {
+		d.condemn(d.explain(&f))
+	} else if err := d.comm.Check(); err != nil {
 		d.fail(failf(codeOf(err), "%v", err))
+	} else if err := d.compare(); err != nil {
+		d.condemn(err)
 	}
+}
+
+// condemn makes err the fate of all ranks.
+func (d *Comm) condemn(err *communicator.Error) {
+	d.fail(err)
+	d.comm.Fail(err.Code, err.Text)
 }
 
 // fail makes err the fate of this communicator and has running kernels give up.
@@ -109,7 +108,5 @@ func (d *Comm) Err() error {
 
 // Abort fails every pending and later call of every rank with the given reason.
 func (d *Comm) Abort(why string) {
-	err := failf(communicator.Closed, "rank %d aborted the communicator: %s", d.rank, why)
-	d.fail(err)
-	d.comm.Fail(err.Code, err.Text)
+	d.condemn(failf(communicator.Closed, "rank %d aborted the communicator: %s", d.rank, why))
 }
