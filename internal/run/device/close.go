@@ -67,31 +67,35 @@ func (d *Comm) Close() error {
 		return nil
 	}
 	d.mu.Lock()
-	failed := !d.failed.CompareAndSwap(nil, failf(communicator.Closed, "the communicator on GPUs is closed on this rank (join again)"))
+	d.closed = true
 	d.mu.Unlock()
+	idle, err := d.drain(d.comm.Timeout() + drainFor)
 	close(d.watch.quit)
 	<-d.watch.over
-	limit := d.comm.Timeout() + drainFor
-	if failed {
-		limit = drainFor
+	d.comm.Withdraw(d.ending)
+	if idle {
+		err = errors.Join(err, d.release())
 	}
-	all := errors.Join(d.drain(limit), d.release())
-	lent := !d.part(failed)
+	lent := !d.part(idle, d.Err() != nil)
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fate.Lock()
 	defer d.fate.Unlock()
+	d.failed.CompareAndSwap(nil, errClosed)
 	d.released = true
-	d.comm.Withdraw(d.ending)
+	if !idle { // to free what a kernel uses is to wait for it
+		return err
+	}
 	d.forget()
 	d.private.free()
-	return errors.Join(all, d.order.free(), d.free(lent), d.gpu.release())
+	return errors.Join(err, d.order.free(d.gpu.context), d.free(lent), d.gpu.release())
 }
 
 // drain waits for everything that the GPU does for this process, and tells the
-// kernels of this rank to give up if that takes too long.
-func (d *Comm) drain(limit time.Duration) error {
+// kernels of this rank to give up if that takes too long. It reports whether the
+// GPU is done.
+func (d *Comm) drain(limit time.Duration) (idle bool, err error) {
 	done := make(chan error, 1)
 	go func() { done <- d.gpu.context.Synchronize() }()
 	for range 2 {
@@ -99,20 +103,20 @@ func (d *Comm) drain(limit time.Duration) error {
 		select {
 		case err := <-done:
 			timer.Stop()
-			return err
+			return true, err
 		case <-timer.C:
 		}
 		d.giveUp()
 		limit = drainFor
 	}
-	return failf(communicator.Timeout, "close: %v is still busy (is another process of the job stuck? look at nvidia-smi)", d.gpu.device)
+	return false, failf(communicator.Timeout, "close: %v is still busy (is another process of the job stuck? look at nvidia-smi)", d.gpu.device)
 }
 
-// part tells the peers that this rank uses their memory no more, and waits
-// for them to say so. It reports whether all did, or are gone.
-func (d *Comm) part(failed bool) bool {
+// part tells the peers that this rank uses their memory no more, if that is so,
+// and waits for them to say the same. It reports whether all did, or are gone.
+func (d *Comm) part(idle, failed bool) bool {
 	for p := range d.size {
-		if p != d.rank && !d.comm.Left(p) {
+		if idle && p != d.rank && !d.comm.Left(p) {
 			d.memory.peers[p].board.leave(d.rank)
 		}
 	}

@@ -39,14 +39,16 @@ type Comm struct {
 	released   bool       // everything is given back; guarded by fate
 	failed     atomic.Pointer[communicator.Error]
 
+	captured sync.Map // description by number of a collective, of those that graphs hold
+
 	mu       sync.Mutex // guards what follows
+	closed   bool
 	plans    map[key]*plan
 	last     *plan
 	private  *plan // of the call under way, which no other will be like
 	order    order
 	calls    uint64 // collectives enqueued
 	messages uint64 // launches for messages
-	captured map[uint64]description
 }
 
 // Rank is this rank's number, from 0.

@@ -13,7 +13,7 @@ import (
 func (d *Comm) Enqueue(call Call, s cuda.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.Err(); err != nil {
+	if err := d.usable(); err != nil {
 		return err
 	}
 	p := d.last
@@ -42,10 +42,20 @@ func (d *Comm) Enqueue(call Call, s cuda.Stream) error {
 	d.calls++
 	d.memory.peers[d.rank].board.enter(d.calls, p.about)
 	if captured {
-		d.captured[d.calls] = p.about
+		d.captured.Store(d.calls, p.about)
 	}
 	return nil
 }
+
+// usable says why no call is possible. The caller holds d.mu.
+func (d *Comm) usable() error {
+	if d.closed {
+		return errClosed
+	}
+	return d.Err()
+}
+
+var errClosed = failf(communicator.Closed, "the communicator on GPUs is closed on this rank (join again)")
 
 // launch puts a plan's kernel into s, behind the call before.
 func (d *Comm) launch(p *plan, s cuda.Stream) (captured bool, err error) {

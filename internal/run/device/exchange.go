@@ -14,7 +14,7 @@ import (
 func (d *Comm) Exchange(ms []Message, s cuda.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.Err(); err != nil {
+	if err := d.usable(); err != nil {
 		return err
 	}
 	for i := range ms {

@@ -44,11 +44,8 @@ func (d *Comm) called(sequence uint64) (name string, collective bool) {
 // own is what this rank enqueued as collective number sequence: lately, or into
 // a graph.
 func (d *Comm) own(sequence uint64) (description, bool) {
-	d.mu.Lock()
-	about, ok := d.captured[sequence]
-	d.mu.Unlock()
-	if ok {
-		return about, true
+	if about, ok := d.captured.Load(sequence); ok {
+		return about.(description), true
 	}
 	return d.memory.peers[d.rank].board.described(sequence)
 }

@@ -126,6 +126,31 @@ func TestAbort(t *testing.T) {
 	})
 }
 
+// TestFaultInCall has a call be the one that sees what a kernel has written down,
+// with the locks of a call held.
+func TestFaultInCall(t *testing.T) {
+	t.Setenv("RINGLANE_TIMEOUT", "300ms")
+	late := make(chan struct{})
+	together(t, 2, func(r *rank) error {
+		r.abandoned = true
+		if r.rank == 1 {
+			<-late
+			return nil
+		}
+		defer close(late)
+		r.must(r.Enqueue(Call{Collective: schedule.Barrier}, r.stream))
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for r.usable() == nil {
+			runtime.Gosched()
+		}
+		if err := r.Err(); !strings.Contains(err.Error(), "rank 1 ") || !strings.Contains(err.Error(), "has not enqueued any") {
+			return err
+		}
+		return nil
+	})
+}
+
 // TestDiffer has ranks make different calls.
 func TestDiffer(t *testing.T) {
 	ranks := crew(t, "differ", 2)

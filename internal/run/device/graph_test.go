@@ -4,12 +4,38 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"testing"
 
 	"ringlane/internal/hardware/cuda"
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 )
+
+// TestGraphInTheWay has a call on another stream refused while the stream of the
+// call before is captured: nothing can wait for what that stream did.
+func TestGraphInTheWay(t *testing.T) {
+	together(t, 2, func(r *rank) error {
+		side, err := r.Context().NewStream(cuda.Normal)
+		r.must(err)
+		defer r.within(side.Destroy)
+		p := r.alloc(64)
+		call := Call{Count: 16, In: p, Out: p}
+		r.must(r.Enqueue(call, r.stream))
+		r.within(r.stream.BeginCapture)
+		refused := r.Enqueue(call, side)
+		r.within(func() error {
+			graph, err := r.stream.EndCapture()
+			r.must(err)
+			return graph.Destroy()
+		})
+		if refused == nil || !strings.Contains(refused.Error(), "is captured into a graph now") {
+			return fmt.Errorf("%v, want that the stream is captured", refused)
+		}
+		r.must(r.Enqueue(call, side))
+		return r.Synchronize(side)
+	})
+}
 
 // TestGraph captures calls on two streams and messages into a graph, once, and
 // replays it more than a thousand times, with other calls in between.

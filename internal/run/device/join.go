@@ -34,7 +34,7 @@ func (m *member) String() string {
 // ordinal for this one. All ranks call it at once, between the same two
 // collectives of c. It has to be closed before c is, or is closed then.
 func Join(c *communicator.Comm, ordinal int) (*Comm, error) {
-	d := &Comm{comm: c, rank: c.Rank(), size: c.Size(), plans: map[key]*plan{}, captured: map[uint64]description{}}
+	d := &Comm{comm: c, rank: c.Rank(), size: c.Size(), plans: map[key]*plan{}}
 	var override collective.DeviceOverride
 	self, err := d.introduce(ordinal, &override)
 	if d.members, err = agree(c, self, err); err == nil {
@@ -55,7 +55,7 @@ func (d *Comm) abandon() {
 		return
 	}
 	// The join has failed as it is: what else fails now says nothing more.
-	_ = d.order.free()
+	_ = d.order.free(d.gpu.context)
 	_ = d.release()
 	_ = d.free(false)
 	_ = d.gpu.release()

@@ -1,6 +1,8 @@
 package device
 
 import (
+	"errors"
+
 	"ringlane/internal/hardware/cuda"
 	"ringlane/internal/run/communicator"
 )
@@ -32,13 +34,15 @@ func (o *order) make(c *cuda.Context) (err error) {
 	return err
 }
 
-func (o *order) free() (err error) {
-	if o.done != 0 {
-		err = o.done.Destroy()
+func (o *order) free(c *cuda.Context) error {
+	err := c.Enter()
+	if err != nil {
+		return err
 	}
-	if o.captured != 0 {
-		if e := o.captured.Destroy(); err == nil {
-			err = e
+	defer c.Leave()
+	for _, e := range []cuda.Event{o.done, o.captured} {
+		if e != 0 {
+			err = errors.Join(err, e.Destroy())
 		}
 	}
 	return err

@@ -85,6 +85,9 @@ func together(t *testing.T, n int, body func(r *rank) error) {
 	if err := os.Chmod(cfg.Rendezvous, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	if err := communicator.Overrides(&cfg); err != nil {
+		t.Fatal(err)
+	}
 	var wg sync.WaitGroup
 	for me := range n {
 		wg.Go(func() {
