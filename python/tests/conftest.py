@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,3 +27,15 @@ def job(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[...
     started.assert_nothing_left()
     left = {name for name in os.listdir("/dev/shm") if "ringlane" in name} - before  # noqa: S108
     assert not left, f"left in /dev/shm: {left}"
+
+
+@pytest.fixture(scope="session")
+def cuda_gpus() -> int:
+    """Return how many GPUs torch sees; skip where it sees none."""
+    count = "import torch; print(torch.cuda.device_count() if torch.cuda.is_available() else 0)"
+    done = subprocess.run(
+        [sys.executable, "-c", count], capture_output=True, text=True, check=False
+    )
+    if done.returncode or not int(done.stdout):
+        pytest.skip("torch sees no CUDA GPU in this machine")
+    return int(done.stdout)

@@ -1,0 +1,339 @@
+"""The CUDA side of the torch backend without a GPU: its streams, events and memory emulated.
+
+Tensors lie in the emulated GPU's memory, which processors see too: to torch they are CPU
+tensors, and the streams that it would give are streams of the emulated driver. What torch
+computes with them runs at once, so a test synchronises before it looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Iterator
+from ctypes import byref, c_int, c_void_p
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from driver import Gpu, emulator
+from ranks import Job, flag, rank, size, wait_for
+
+import ringlane
+
+
+class Event:
+    """torch.cuda.Event on the emulator."""
+
+    def __init__(self) -> None:
+        self.made = c_void_p()
+        Cuda.gpu("cuEventCreate", byref(self.made), 2)  # CU_EVENT_DISABLE_TIMING
+
+    def query(self) -> bool:
+        status = Cuda.gpu.status("cuEventQuery", self.made)
+        assert status in (0, 600), status  # CUDA_ERROR_NOT_READY
+        return status == 0
+
+
+class Stream:
+    """torch.cuda.Stream on the emulator."""
+
+    def __init__(self, _device: Any = None, priority: int = 0) -> None:
+        self.cuda_stream = Cuda.gpu.stream()
+
+    def record_event(self) -> Event:
+        event = Event()
+        Cuda.gpu("cuEventRecord", event.made, c_void_p(self.cuda_stream))
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        Cuda.gpu("cuStreamWaitEvent", c_void_p(self.cuda_stream), event.made, 0)
+
+    def wait_stream(self, other: Stream) -> None:
+        self.wait_event(other.record_event())
+
+    def query(self) -> bool:
+        return self.record_event().query()
+
+    def synchronize(self) -> None:
+        Cuda.gpu.synchronize(self.cuda_stream)
+
+
+class Cuda:
+    """What stands in for torch.cuda."""
+
+    gpu: Gpu
+    current: Stream
+
+    @staticmethod
+    @contextlib.contextmanager
+    def stream(stream: Stream) -> Iterator[None]:
+        before, Cuda.current = Cuda.current, stream
+        yield
+        Cuda.current = before
+
+    @staticmethod
+    def is_current_stream_capturing() -> bool:
+        status = c_int()
+        Cuda.gpu("cuStreamIsCapturing", c_void_p(Cuda.current.cuda_stream), byref(status))
+        return status.value != 0
+
+
+def _tensor(count: int, value: float, dtype: Any = None) -> Any:
+    """Return a tensor in the memory of the emulated GPU."""
+    import torch
+
+    like = torch.empty(count, dtype=dtype, device="meta")
+    memory = (ctypes.c_char * max(like.nbytes, 1)).from_address(Cuda.gpu.empty(like.nbytes))
+    return torch.frombuffer(memory, dtype=like.dtype, count=count).fill_(value)
+
+
+def _init() -> Any:
+    """Join, and let the group take the tensors of the emulated GPU for CUDA tensors."""
+    import torch
+    import torch.distributed as dist
+
+    import ringlane.torch.cuda as side
+    from ringlane.torch.process_group import ProcessGroup
+
+    index = rank() % 2
+    Cuda.gpu = Gpu(index)
+    Cuda.current = Stream()
+    for name, value in {
+        "Stream": Stream,
+        "stream": Cuda.stream,
+        "current_stream": lambda _device: Cuda.current,
+        "is_current_stream_capturing": Cuda.is_current_stream_capturing,
+    }.items():
+        setattr(torch.cuda, name, value)
+    side._current_stream = lambda _index: Cuda.current.cuda_stream
+    side._tensors = lambda _kept: iter(())  # memory is not given back
+
+    def engine(self: Any, tensor: Any) -> Any:
+        if Cuda.gpu.status("cuPointerGetAttribute", byref(c_int()), 2, c_void_p(tensor.data_ptr())):
+            return self._host
+        if self._cuda is None:
+            side.refuse_capture()
+            self._cuda = side.Cuda(self._communicator, index)
+        return self._cuda
+
+    ProcessGroup._engine = engine
+    store = dist.FileStore(os.environ["TEST_STORE"], size())
+    dist.init_process_group("ringlane", rank=rank(), world_size=size(), store=store)
+    return dist
+
+
+def _total() -> float:
+    return float(sum(range(1, size() + 1)))
+
+
+def _done(*tensors: Any) -> list[list[float]]:
+    Cuda.current.synchronize()
+    return [sorted(set(x.tolist())) for x in tensors]
+
+
+def collectives() -> None:
+    import torch
+
+    dist = _init()
+    me, n = rank(), size()
+    for asynchronous in (False, True):
+
+        def call(function: Any, *arguments: Any, now: bool = not asynchronous, **more: Any) -> None:
+            work = function(*arguments, async_op=not now, **more)
+            if not now:
+                assert work.wait()
+
+        for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.uint8):
+            x = _tensor(1000, me + 1, dtype)
+            call(dist.all_reduce, x)
+            assert _done(x) == [[_total()]], dtype
+        flags = _tensor(9, me == 0, torch.bool)
+        call(dist.all_reduce, flags)
+        assert _done(flags) == [[True]]
+        x = _tensor(50, me + 1)
+        call(dist.reduce, x, 1, op=dist.ReduceOp.MAX)
+        assert _done(x) == [[float(n if me == 1 else me + 1)]]
+        x = _tensor(50, me)
+        call(dist.broadcast, x, 1)
+        assert _done(x) == [[1.0]]
+        out = _tensor(n * 50, -1)
+        call(dist.all_gather_into_tensor, out, _tensor(50, me))
+        assert _done(*out.split(50)) == [[float(r)] for r in range(n)]
+        out, wide = _tensor(50, -1), _tensor(n * 50, me + 1)
+        call(dist.reduce_scatter_tensor, out, wide)
+        assert _done(out) == [[_total()]]
+        out = _tensor(n * 50, -1)
+        call(dist.all_to_all_single, out, _tensor(n * 50, me))
+        assert _done(*out.split(50)) == [[float(r)] for r in range(n)]
+        call(dist.barrier)
+    on_the_host = torch.ones(3)
+    dist.all_reduce(on_the_host)
+    assert on_the_host.tolist() == [n] * 3
+    with pytest.raises(ringlane.UnsupportedType, match="int16"):
+        dist.all_reduce(_tensor(3, 0, torch.int16))
+    with pytest.raises(ringlane.InvalidArgument, match="from any rank"):
+        dist.recv(_tensor(3, 0))
+    dist.destroy_process_group()
+
+
+def handles() -> None:
+    dist = _init()
+    n = size()
+    x, y = _tensor(1000, rank() + 1), _tensor(1000, rank() + 1)
+    dist.all_reduce(x)
+    last = rank() == n - 1
+    if last:
+        wait_for(flag("asked"))
+    work = dist.all_reduce(y, async_op=True)
+    if not last:
+        assert not work.is_completed()
+        assert not work.is_success()
+        with pytest.raises(ringlane.DeadlineExceeded, match=r"0\.05 s"):
+            work.wait(timedelta(seconds=0.05))
+        other = Stream()
+        with Cuda.stream(other):  # whose work does not wait for the group's
+            other.synchronize()
+            work.wait()
+            assert not other.query(), "wait() orders the stream, and only it"
+        flag("asked").touch()
+    assert work.wait(timedelta(seconds=30))
+    assert work.is_success()
+    assert work.exception() is None
+    assert _done(x, y) == [[_total()]] * 2
+    with dist._coalescing_manager(async_ops=True) as many:
+        parts = [_tensor(10, i) for i in range(3)]
+        for part in parts:
+            dist.all_reduce(part)
+    many.wait()
+    assert _done(*parts) == [[0.0], [float(n)], [2.0 * n]]
+    dist.destroy_process_group()
+
+
+def transfers() -> None:
+    dist = _init()
+    me, n = rank(), size()
+    left, right = (me - 1) % n, (me + 1) % n
+    dist.all_reduce(_tensor(1, 0))
+    # More than a window holds: all ranks send before they receive.
+    x, got = _tensor(1_000_000, me), _tensor(1_000_000, -1)
+    works = [dist.isend(x, right), dist.irecv(got, left)]
+    assert dist.group.WORLD._cuda._batch is not None, "what is posted waits for more"
+    assert works[1].wait()
+    assert works[1].source_rank() == left
+    assert _done(got) == [[float(left)]]
+    assert works[0].wait()
+    seven = _tensor(1_000_000, 7)
+    operations = [dist.P2POp(dist.irecv, got, left), dist.P2POp(dist.isend, seven, right)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    assert _done(got) == [[7.0]]
+    # Whatever else the group does, or a handle that nobody keeps, starts what was posted.
+    if me == 0:
+        kept = dist.isend(_tensor(10, 3), 1)
+        dist.barrier()
+        assert kept.is_completed()
+        dist.isend(_tensor(10, 4), 1)
+        wait_for(flag("received"))
+        dist.send(_tensor(10, 5), 1)
+    else:
+        posted = dist.irecv(got[:10], 0) if me == 1 else None
+        dist.barrier()
+        if me == 1:
+            assert posted.is_completed()
+            assert _done(got[:10]) == [[3.0]]
+            for value in (4.0, 5.0):
+                dist.recv(got[:10], 0)
+                assert _done(got[:10]) == [[value]]
+                flag("received").touch()
+    with pytest.raises(ringlane.InvalidArgument, match="itself"):
+        dist.irecv(got, me).wait()
+    dist.destroy_process_group()
+
+
+def captured() -> None:
+    dist = _init()
+    me, n = rank(), size()
+    x, y, got = _tensor(1000, 1), _tensor(1000, 1), _tensor(10, 0)
+    stream = Cuda.current
+    Cuda.gpu.capture(stream.cuda_stream)
+    with pytest.raises(ringlane.InvalidArgument, match="before the capture"):
+        dist.all_reduce(x)
+    Cuda.gpu.graph(stream.cuda_stream)
+    dist.all_reduce(_tensor(1, 0))
+    Cuda.gpu.capture(stream.cuda_stream)
+    dist.all_reduce(x)
+    works = [dist.all_reduce(t, async_op=True) for t in (x, y)]
+    for work in works:
+        work.wait()
+    dist.all_reduce(x, dist.ReduceOp.AVG)
+    requests = [dist.isend(y[:10], (me + 1) % n), dist.irecv(got, (me - 1) % n)]
+    for request in requests:
+        request.wait()
+    dist.barrier()
+    graph = Cuda.gpu.graph(stream.cuda_stream)
+    assert _done(x, y) == [[1.0], [1.0]]
+    for i in range(1, 4):
+        Cuda.gpu.launch(graph, stream.cuda_stream)
+        dist.all_reduce(_tensor(100, 1))
+        assert _done(x, y, got) == [[float(n ** (2 * i))], [float(n**i)], [float(n**i)]]
+    dist.destroy_process_group()
+
+
+def frozen() -> None:
+    dist = _init()
+    victim = size() - 1
+    dist.all_reduce(_tensor(1, 0))
+    Cuda.current.synchronize()
+    if rank() == victim:
+        flag("pid.new").write_text(str(os.getpid()))
+        flag("pid.new").rename(flag("pid"))
+        signal.pause()
+    wait_for(flag("pid"))
+    x = _tensor(1000, 1)
+    work = dist.all_reduce(x, async_op=True)
+    dist.all_reduce(_tensor(1000, 1))
+    Cuda.current.synchronize()  # kernels give up
+    for attempt in (lambda: dist.all_reduce(x), dist.barrier, work.wait):
+        with pytest.raises(ringlane.DeadlineExceeded, match=f"rank {victim}"):
+            attempt()
+    assert work.is_completed()
+    assert not work.is_success()
+    assert f"rank {victim}" in str(work.exception())
+    flag(f"told-{rank()}").touch()
+    for other in range(victim):
+        wait_for(flag(f"told-{other}"))
+    os.kill(int(flag("pid").read_text()), signal.SIGKILL)
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def machine() -> dict[str, str]:
+    """Return the environment of the ranks."""
+    return {
+        "RINGLANE_CUDA_DRIVER": emulator(),
+        "RINGLANE_EMULATOR": "gpus=2,sms=16,threads=256,memory=512M",
+        "RINGLANE_DEVICE_WINDOW": "1M",
+        "RINGLANE_TIMEOUT": "60",
+    }
+
+
+def test_collectives(job: Job, machine: dict[str, str]) -> None:
+    job.run(2, "collectives", env=machine)
+
+
+def test_handles(job: Job, machine: dict[str, str]) -> None:
+    job.run(2, "handles", env=machine)
+
+
+def test_transfers(job: Job, machine: dict[str, str]) -> None:
+    job.run(3, "transfers", env=machine)
+
+
+def test_graphs(job: Job, machine: dict[str, str]) -> None:
+    job.run(2, "captured", env=machine)
+
+
+def test_a_rank_that_stops_is_named(job: Job, machine: dict[str, str]) -> None:
+    job.run(3, "frozen", env={**machine, "RINGLANE_TIMEOUT": "2"}, expect={2: -signal.SIGKILL})
