@@ -298,13 +298,13 @@ func (b *deviceBench) time() ([]float64, error) {
 		run = func() error { return x.Launch(b.stream) }
 	}
 	b.row.Calls = calls
-	runs := 3
-	times, err := b.timed(run, runs) // warms up, and tells how many fit the budget
+	times, err := b.timed(run, 3) // warms up, and tells how many fit the budget
 	if err != nil {
 		return nil, err
 	}
-	if runs = (b.Iterations + calls - 1) / calls; b.Iterations == 0 {
-		runs = int(max(min(float64(budget)/times[runs-1], mostReplays), fewestReplays))
+	runs := int(max(min(float64(budget)/times[len(times)-1], mostReplays), fewestReplays))
+	if b.Iterations > 0 {
+		runs = (b.Iterations + calls - 1) / calls
 	}
 	const unsettled = 2 // the first wait for the host, or for the other ranks
 	if times, err = b.timed(run, runs+unsettled); err != nil {
