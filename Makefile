@@ -6,7 +6,7 @@ export PYTHONPATH := $(CURDIR)/python
 VENV := build/venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check cases fuzz bench bench-peers gen build setup clean
+.PHONY: help run test check cases fuzz bench bench-peers bench-gpu gen build setup clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)

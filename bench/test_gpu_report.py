@@ -1,0 +1,91 @@
+"""What the comparison on GPUs says of given times."""
+
+# ruff: noqa: S101
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import gpu
+import gpu_report as report
+import pytest
+
+
+def rank(us: list[float], **more: Any) -> dict[str, Any]:
+    return {"us": us, "wrong": 0, "calls_at_once": 20, **more}
+
+
+def row(nbytes: int, **p50: float) -> dict[str, Any]:
+    cells: dict[str, Any] = {k.replace("__", "-"): {"p50_us": us} for k, us in p50.items()}
+    made = {"ranks": 2, "dtype": "f32", "bytes": nbytes, "contenders": cells}
+    return {**made, "ways": report.rate(made)}
+
+
+def test_a_replay_counts_as_on_its_slowest_rank() -> None:
+    found = report.cell([rank([1.0, 2.0, 9.0]), rank([4.0, 1.0, 1.0])])
+    assert found == {"p50_us": 4.0, "p99_us": 9.0, "replays": 3, "calls_at_once": 20}
+
+
+def test_wrong_sums_are_failures() -> None:
+    assert report.cell([rank([1.0]), rank([1.0], wrong=3)]) == {"failed": "3 wrong elements"}
+    assert report.cell([rank([1.0]), {"failed": "why"}]) == {"failed": "why"}
+
+
+def test_ours_is_rated_by_the_best_peer_of_the_same_way() -> None:
+    ways = row(8, ringlane=2.0, nccl=8.0, one_shot=4.0, ringlane__host=6.0, nccl__host=12.0)["ways"]
+    assert ways == {
+        "peer": {"best_peer": "one_shot", "ratio": 0.5},
+        "host": {"best_peer": "nccl-host", "ratio": 0.5},
+    }
+    assert row(8, ringlane=2.0)["ways"] == {}
+
+
+def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
+    assert report.busbw(1 << 30, 3000.0, 2) == pytest.approx(357.9, abs=0.1)
+    assert report.busbw(8_000_000, 1000.0, 8) == pytest.approx(14.0)
+
+
+def test_tables_and_plot_hold_what_was_measured() -> None:
+    rows = [row(8, ringlane=2.125, nccl=8.0), row(1 << 30, ringlane=3050.0, ringlane__host=26000.0)]
+    rows[0]["contenders"]["ringlane"]["blocks"] = 16
+    rows[1]["contenders"]["nccl"] = {"failed": "out of memory"}
+    text = report.table(rows)
+    lines = [line.split() for line in text.splitlines()]
+    assert ["8", "B", "2.12", "0.0", "0.27", "16", "8.00"] in lines
+    assert ["1", "GiB", "3050", "352.0", "-", "-", "failed"] in lines
+    assert report.failures(rows) == ["nccl: 1 GiB: out of memory"]
+    picture = ET.fromstring(report.plot([rows], "2 x GPU & more"))  # noqa: S314
+    lines_drawn = [e for e in picture.iter() if e.tag.endswith("polyline")]
+    assert len(lines_drawn) == 3
+
+
+def test_a_plot_of_one_point_is_drawn() -> None:
+    ET.fromstring(report.plot([[row(8, ringlane=10.0)]], "machine"))  # noqa: S314
+
+
+def test_training_steps_are_those_of_the_slowest_rank() -> None:
+    one = {"alone_ms": [10.0], "buckets_ms": [4.0], "parameters": 355_000_000}
+    jobs = {
+        name: [
+            {**one, "step_ms": [step], "same_parameters": True},
+            {**one, "step_ms": [step + 1], "same_parameters": same},
+        ]
+        for name, step, same in (("ringlane", 11.0, True), ("nccl", 13.0, False))
+    }
+    found = report.steps(jobs)
+    assert found["ringlane"]["added_ms"] == 2.0
+    assert found["ringlane"]["same_parameters"] and not found["nccl"]["same_parameters"]
+    text = report.steps_table(found)
+    assert "355 million" in text and "0.50" in text and "PARAMETERS DIFFER" in text
+
+
+@pytest.mark.parametrize(("text", "size"), [("8", 8), ("4K", 4096), ("1g", 1 << 30)])
+def test_sizes_are_read(text: str, size: int) -> None:
+    assert gpu.nbytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "12", "1T"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(gpu.argparse.ArgumentTypeError):
+        gpu.nbytes(text)
