@@ -61,21 +61,22 @@ func LayOutDevice(window int, host bool) (DeviceLayout, error) {
 	if window < leastDeviceWindow {
 		return DeviceLayout{}, fmt.Errorf("a window of %d bytes a peer is too small (at least %d)", window, leastDeviceWindow)
 	}
-	l := DeviceLayout{Slots: 4, SlotBytes: 64 << 10, BulkBlocks: 64}
+	most := 64 << 10 // bytes of a slot
+	l := DeviceLayout{Slots: 4, BulkBlocks: 64}
 	if host {
-		l.SlotBytes, l.BulkBlocks = 32<<10, 16
+		most, l.BulkBlocks = 32<<10, 16
 	}
 	l.Half = min(window/16, 1<<20) / deviceRow * deviceRow
 	left := window - 2*l.Half - deviceCounters
 	// Fewer blocks before smaller slots than 8 KiB, which a fence each would slow.
 	for {
+		l.SlotBytes = most
 		for 2*l.Slots*l.BulkBlocks*l.SlotBytes > left {
 			l.SlotBytes /= 2
 		}
 		if l.SlotBytes >= 8<<10 || l.BulkBlocks == 1 {
 			return l, nil
 		}
-		l.SlotBytes = 64 << 10
 		l.BulkBlocks /= 2
 	}
 }
@@ -176,13 +177,18 @@ func (d *Devices) Choose(c schedule.Collective, bytes int) DeviceChoice {
 	if d.Lines || d.Slots {
 		line = d.Lines
 	}
+	shares := 2
+	if c == schedule.AllReduce {
+		shares = 4
+	}
 	switch {
 	case bytes == Uneven:
-		return d.bulk(choice, c, Uneven)
-	case line || c == schedule.Barrier: // in bulk who has nothing to say is not waited for
+		return d.bulk(choice, shares, Uneven)
+	case line, c == schedule.Barrier, d.Threads < shares*leastShare:
+		// In bulk who has nothing to say is not waited for.
 		return d.lines(choice, message)
 	}
-	return d.bulk(choice, c, message)
+	return d.bulk(choice, shares, message)
 }
 
 // lines gives a warp a row, as long as there are blocks.
@@ -205,20 +211,20 @@ func (d *Devices) lines(choice DeviceChoice, message int) DeviceChoice {
 	return choice
 }
 
+// leastShare is the threads of a role in bulk, or of its half: one warp waits,
+// the others move data.
+const leastShare = 64
+
 // bulk gives every block that has a ring a piece, and cuts pieces down to what
-// a fence each is worth.
-func (d *Devices) bulk(choice DeviceChoice, c schedule.Collective, message int) DeviceChoice {
-	roles := 2
-	if c == schedule.AllReduce && choice.Algorithm == directAllReduce.Name {
-		roles = 3
-	}
+// a fence each is worth. Blocks are shared out to roles.
+func (d *Devices) bulk(choice DeviceChoice, shares, message int) DeviceChoice {
 	threads := min(d.Threads, slotThreads)
 	choice.Blocks = max(1, min(d.Layout.BulkBlocks, d.Blocks))
 	if d.DeviceOverride.Blocks > 0 {
 		choice.Blocks = min(d.DeviceOverride.Blocks, d.Layout.BulkBlocks)
 		threads = min(threads, d.DeviceOverride.Threads)
 	}
-	choice.Threads = max(threads/(32*roles), 2) * 32 * roles // a role is two warps or more
+	choice.Threads = max(threads/(32*shares)*32, leastShare) * shares
 	if message == Uneven {
 		choice.Piece = min(32<<10, d.Layout.SlotBytes)
 		return choice

@@ -55,8 +55,8 @@ func TestDeviceChoice(t *testing.T) {
 		{schedule.AllReduce, 2, false, 8, "oneshot:slot", "direct:slot:1x768"}, // see Choose
 		{schedule.AllReduce, 2, false, 64 << 20, "oneshot:line128:16x256", "oneshot:line128:16x256"},
 		{schedule.AllGather, 2, false, 8, "oneshot", "direct:line128:1x32"},
-		{schedule.AllReduce, 2, false, 64 << 20, "32x576", "direct:slot:32x576"},
-		{schedule.AllReduce, 2, false, 64 << 20, "slot:128x100", "direct:slot:64x192"}, // rings for 64, whole warps
+		{schedule.AllReduce, 2, false, 64 << 20, "32x576", "direct:slot:32x512"},
+		{schedule.AllReduce, 2, false, 64 << 20, "slot:128x100", "direct:slot:64x256"}, // rings for 64, whole warps
 	} {
 		if got := devices(t, test.ranks, test.host, test.override).Choose(test.c, test.bytes).String(); got != test.want {
 			t.Errorf("%v of %d bytes, %d ranks, host %v, %q: %s, want %s", test.c, test.bytes, test.ranks, test.host, test.override, got, test.want)
@@ -85,10 +85,14 @@ func TestDeviceChoiceRuns(t *testing.T) {
 		d := Devices{
 			Ranks: rapid.IntRange(2, 32).Draw(t, "ranks"), Host: host, Layout: layout, DeviceOverride: o,
 			Line:   rapid.SampledFrom([]int{16, 64, 128}).Draw(t, "line"),
-			Blocks: rapid.IntRange(1, 200).Draw(t, "blocks"), Threads: rapid.SampledFrom([]int{192, 256, 512, 1024}).Draw(t, "threads"),
+			Blocks: rapid.IntRange(1, 200).Draw(t, "blocks"), Threads: rapid.SampledFrom([]int{128, 192, 256, 512, 1024}).Draw(t, "threads"),
 		}
 		c := rapid.SampledFrom(schedule.Collectives).Draw(t, "collective")
-		choice := d.Choose(c, rapid.IntRange(Uneven, 1<<40).Draw(t, "bytes"))
+		least := 0
+		if c == schedule.AllToAll || c == schedule.SendRecv {
+			least = Uneven
+		}
+		choice := d.Choose(c, rapid.IntRange(least, 1<<40).Draw(t, "bytes"))
 		if _, err := Find(c, choice.Algorithm); err != nil {
 			t.Fatal(err)
 		}
@@ -101,11 +105,11 @@ func TestDeviceChoiceRuns(t *testing.T) {
 			}
 			return
 		}
-		roles := 2
+		shares := 2
 		if c == schedule.AllReduce {
-			roles = 3
+			shares = 4
 		}
-		if choice.Algorithm == Oneshot || choice.Threads%(32*roles) != 0 || choice.Threads < 64*roles || choice.Threads > slotThreads ||
+		if choice.Algorithm == Oneshot || choice.Threads%(32*shares) != 0 || choice.Threads < leastShare*shares || choice.Threads > slotThreads ||
 			choice.Blocks > layout.BulkBlocks || !powers(choice.Piece) || choice.Piece > layout.SlotBytes {
 			t.Fatalf("%v, pieces of %d, of %+v", choice, choice.Piece, layout)
 		}

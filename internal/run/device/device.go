@@ -41,14 +41,15 @@ type Comm struct {
 
 	captured sync.Map // description by number of a collective, of those that graphs hold
 
-	mu       sync.Mutex // guards what follows
-	closed   bool
-	plans    map[key]*plan
-	last     *plan
-	private  *plan // of the call under way, which no other will be like
-	order    order
-	calls    uint64 // collectives enqueued
-	messages uint64 // launches for messages
+	mu        sync.Mutex // guards what follows
+	closed    bool
+	schedules map[scheduleKey]*scheduled
+	plans     map[key]*plan
+	last      *plan
+	private   *plan // of the call under way, which no other will be like
+	order     order
+	calls     uint64 // collectives enqueued
+	messages  uint64 // launches for messages
 }
 
 // Rank is this rank's number, from 0.

@@ -27,6 +27,9 @@ func (d *Comm) explain(f *kernels.Fault) *communicator.Error {
 	for _, s := range d.suspects(f, collective) {
 		text += "; " + s
 	}
+	if d.path(peer, d.rank).Kind != Same {
+		text += health(d.members[d.rank].Address, d.members[peer].Address)
+	}
 	return failf(communicator.Timeout, "%s (raise RINGLANE_TIMEOUT if that rank is only slow)", text)
 }
 

@@ -25,19 +25,33 @@ type fusion struct {
 	longest       uint64 // message between any two ranks
 }
 
+// scheduled is a schedule as it is for all ranks.
+type scheduled struct {
+	name     string
+	chunks   int
+	programs []schedule.Program // by rank
+}
+
+func newScheduled(a schedule.Algorithm, ranks, root int) *scheduled {
+	s := &scheduled{name: a.Name, chunks: a.Chunks(ranks)}
+	for r := range ranks {
+		s.programs = append(s.programs, a.Program(ranks, r, root))
+	}
+	return s
+}
+
 // fuse reads the programs of a schedule as the kernels carry them out. It fails
 // where they do not: there is a Partial, a rank reduces what is not all inputs
 // in rank order, or a step waits for one that the kernel does later.
-func fuse(a schedule.Algorithm, call *communicator.Call, ranks, rank int) (fusion, error) {
+func fuse(s *scheduled, call *communicator.Call, rank int) (fusion, error) {
+	ranks, chunks, programs := len(s.programs), s.chunks, s.programs
 	f := fusion{peers: make([]flow, ranks)}
-	chunks, size := a.Chunks(ranks), uint64(call.Type.Size())
+	size := uint64(call.Type.Size())
 	at := func(chunk int) (in, out extent) {
 		i, o := call.Chunk(chunk, chunks, ranks, rank)
 		return extent{uint64(i.At) * size, uint64(i.Len) * size}, extent{uint64(o.At) * size, uint64(o.Len) * size}
 	}
-	programs := make([]schedule.Program, ranks)
 	for r := range programs {
-		programs[r] = a.Program(ranks, r, call.Root)
 		for _, step := range programs[r] {
 			f.reduces = f.reduces || step.Kind == schedule.Reduce
 			f.publishes = f.publishes || step.Kind == schedule.Send && step.Value == schedule.Output
@@ -74,7 +88,7 @@ func fuse(a schedule.Algorithm, call *communicator.Call, ranks, rank int) (fusio
 			ok = put(to, out)
 		}
 		if !ok || stage < done {
-			return f, fmt.Errorf("%v by %s: rank %d of %d: no kernel carries out step %d (%v)", call.Collective, a.Name, rank, ranks, i+1, step.Kind)
+			return f, fmt.Errorf("%v by %s: rank %d of %d: no kernel carries out step %d (%v)", call.Collective, s.name, rank, ranks, i+1, step.Kind)
 		}
 		done = stage
 	}

@@ -34,7 +34,7 @@ func (m *member) String() string {
 // ordinal for this one. All ranks call it at once, between the same two
 // collectives of c. It has to be closed before c is, or is closed then.
 func Join(c *communicator.Comm, ordinal int) (*Comm, error) {
-	d := &Comm{comm: c, rank: c.Rank(), size: c.Size(), plans: map[key]*plan{}}
+	d := &Comm{comm: c, rank: c.Rank(), size: c.Size(), plans: map[key]*plan{}, schedules: map[scheduleKey]*scheduled{}}
 	var override collective.DeviceOverride
 	self, err := d.introduce(ordinal, &override)
 	if d.members, err = agree(c, self, err); err == nil {
@@ -110,12 +110,13 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 		return failf(communicator.Argument, "join: RINGLANE_DEVICE_WINDOW: %v", err)
 	}
 	bytes := geometryOf(direct).PartBytes()
-	mine, err := d.allocate(bytes)
+	judged, straight := d.judge()
+	mine, err := d.allocate(bytes, straight)
 	offers, err := agree(d.comm, mine, err)
 	if err != nil {
 		return err
 	}
-	line, err := d.choosePaths(offers)
+	line, err := d.choosePaths(judged, offers)
 	if err != nil {
 		return err
 	}
@@ -133,6 +134,9 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 	places, err := agree(d.comm, at, err)
 	if err != nil {
 		return err
+	}
+	if err := d.dropWindow(); err != nil { // all ranks have given it up by now
+		return failf(communicator.System, "join: %v", err)
 	}
 	staged, err := d.reachHosts(places, bytes)
 	if err != nil {

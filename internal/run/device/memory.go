@@ -48,8 +48,8 @@ type offer struct {
 }
 
 // allocate makes what depends on no peer: this rank's state, control and board,
-// and a window with parts of so many bytes for peers that reach it.
-func (d *Comm) allocate(bytes uint64) (o offer, err error) {
+// and, for peers that may reach it, a window with parts of so many bytes.
+func (d *Comm) allocate(bytes uint64, straight bool) (o offer, err error) {
 	m, ctx := &d.memory, d.gpu.context
 	m.peers = make([]reached, d.size)
 	if !d.comm.Lends() {
@@ -66,7 +66,8 @@ func (d *Comm) allocate(bytes uint64) (o offer, err error) {
 	if m.state, err = ctx.Alloc(stateBytes); err == nil {
 		err = ctx.Set(m.state, 0, stateBytes)
 	}
-	if err != nil || d.size == 1 {
+	if err != nil || !straight {
+		o.Why = fmt.Sprintf("%v of rank %d reaches no peer", d.gpu.device, d.rank)
 		return o, err
 	}
 	m.window, err = cudaipc.Create(ctx, bytes*uint64(d.size-1))
@@ -80,6 +81,21 @@ func (d *Comm) allocate(bytes uint64) (o offer, err error) {
 	handle := m.window.Handle()
 	o.Window = handle[:]
 	return o, nil
+}
+
+// dropWindow frees the window if no peer uses it.
+func (d *Comm) dropWindow() error {
+	for p := range d.size {
+		if p != d.rank && d.path(p, d.rank).Kind != Host {
+			return nil
+		}
+	}
+	w := d.memory.window
+	d.memory.window = nil
+	if w == nil {
+		return nil
+	}
+	return w.Close()
 }
 
 // reach maps the window of a peer.

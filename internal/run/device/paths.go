@@ -21,15 +21,16 @@ type view struct {
 // choosePaths finds for each pair of ranks the best way that works both ways.
 // Pairs that are left with Host have no memory in common yet. It returns how
 // many bytes arrive together on every other way.
-func (d *Comm) choosePaths(offers []offer) (line int, err error) {
+func (d *Comm) choosePaths(judged []judgement, offers []offer) (line int, err error) {
 	mine := view{Paths: make([]Path, d.size), Kinds: make([]Kind, d.size), Lines: make([]int, d.size)}
-	for p := range d.size {
+	for p, j := range judged {
 		mine.Paths[p] = Path{From: d.rank, To: p}
 		if p == d.rank {
 			continue
 		}
-		mine.Kinds[p], mine.Lines[p], err = d.judge(p)
+		err := j.err
 		if err == nil {
+			mine.Kinds[p], mine.Lines[p] = j.kind, j.line
 			err = d.reach(p, offers[p])
 		}
 		if err != nil {
@@ -53,9 +54,27 @@ func (d *Comm) candidate(peer int, bytes uint64) Candidate {
 	return Candidate{peer, d.path(d.rank, peer).Kind, r.outbox, r.inbox, bytes}
 }
 
-// judge says by what is known of them how this rank's GPU may reach that of a
-// peer, and how many bytes then arrive together.
-func (d *Comm) judge(peer int) (Kind, int, error) {
+// judgement is what is expected of the way to a peer before it is tried.
+type judgement struct {
+	kind Kind
+	line int   // bytes that arrive together
+	err  error // why there is only Host
+}
+
+// judge judges the ways to all ranks. It reports whether any leads straight to
+// the memory of a peer.
+func (d *Comm) judge() (all []judgement, straight bool) {
+	all = make([]judgement, d.size)
+	for p := range all {
+		if p != d.rank {
+			all[p].kind, all[p].line, all[p].err = d.judgeOne(p)
+			straight = straight || all[p].err == nil
+		}
+	}
+	return all, straight
+}
+
+func (d *Comm) judgeOne(peer int) (Kind, int, error) {
 	me, them := &d.members[d.rank], &d.members[peer]
 	if d.sameGPU(d.rank, peer) {
 		return Same, 128, nil

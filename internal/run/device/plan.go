@@ -110,9 +110,9 @@ func (d *Comm) draw(p *plan, call *Call) error {
 	p.choice = d.Describe(*call)
 	f := fusion{peers: make([]flow, d.size)}
 	if call.Collective != schedule.Barrier {
-		a, err := collective.Find(call.Collective, p.choice.Algorithm)
+		s, err := d.schedule(call, p.choice.Algorithm)
 		if err == nil {
-			f, err = fuse(a, &host, d.size, d.rank)
+			f, err = fuse(s, &host, d.rank)
 		}
 		if err != nil {
 			return failf(communicator.System, "%v: %v", &host, err)
@@ -187,6 +187,30 @@ func (d *Comm) kernelOf(p *plan) (*cuda.Function, error) {
 		}
 	}
 	return k.function, nil
+}
+
+type scheduleKey struct {
+	collective schedule.Collective
+	algorithm  string
+	root       int
+}
+
+// schedule makes each schedule once.
+func (d *Comm) schedule(call *Call, algorithm string) (*scheduled, error) {
+	key := scheduleKey{call.Collective, algorithm, 0}
+	if call.Collective.Rooted() {
+		key.root = call.Root
+	}
+	if s := d.schedules[key]; s != nil {
+		return s, nil
+	}
+	a, err := collective.Find(call.Collective, algorithm)
+	if err != nil {
+		return nil, err
+	}
+	s := newScheduled(a, d.size, key.root)
+	d.schedules[key] = s
+	return s, nil
 }
 
 // Describe says how a call would be carried out.

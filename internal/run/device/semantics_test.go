@@ -132,7 +132,7 @@ var onGPU = []schedule.Collective{
 // each algorithm.
 func TestBits(t *testing.T) {
 	start := seed(t)
-	for _, algorithm := range []string{"auto", "oneshot:line16:3x64", "direct:line64:5x96", "direct:line128:2x128", "slot:3x256", "direct:slot:2x192"} {
+	for _, algorithm := range []string{"auto", "oneshot:line16:3x64", "direct:line64:5x96", "direct:line128:2x128", "slot:3x128", "direct:slot:2x256"} {
 		for n := 1; n <= 5; n++ {
 			t.Run(fmt.Sprintf("%s/%d", algorithm, n), func(t *testing.T) {
 				t.Setenv("RINGLANE_DEVICE_ALGO", algorithm)
