@@ -19,8 +19,9 @@ def streams() -> None:
     import torch.distributed as dist
 
     device = init()
-    dist.all_reduce(mine(device))
-    _the_host_goes_on(device)
+    # Twice: what a GPU does first it loads, and may stop everything for it.
+    for first in (True, False):
+        _the_host_goes_on(device, first)
     _side_streams(device)
     _memory_is_kept(device)
     _futures(device)
@@ -29,33 +30,35 @@ def streams() -> None:
     dist.destroy_process_group()
 
 
-def _the_host_goes_on(device: Any) -> None:
+def _the_host_goes_on(device: Any, first: bool) -> None:
     import torch
     import torch.distributed as dist
 
     stream = torch.cuda.current_stream()
     x, y = mine(device), mine(device)
     torch.cuda.synchronize()
-    torch.cuda._sleep(LONG)
+    torch.cuda._sleep(1 if first else LONG)
     x.mul_(3)
     dist.all_reduce(x)
-    assert not stream.query(), "a collective stopped the host"
+    assert first or not stream.query(), "a collective stopped the host"
     work = dist.all_reduce(y, async_op=True)
-    assert not work.is_completed()
+    assert first or not work.is_completed()
     work.wait()
-    assert not stream.query(), "wait() stopped the host"
+    assert first or not stream.query(), "wait() stopped the host"
     both = x + y  # in the order of the stream
     assert both.eq(4 * total()).all()
     assert work.is_completed()
     assert work.is_success()
     assert work.exception() is None
     # What comes after the call in the caller's stream does not wait for it.
-    if rank() == 0:
+    torch.cuda.synchronize()
+    computed = flag(f"computed-{first}")
+    if first or rank() == 0:
         work = dist.all_reduce(y, async_op=True)
-        (y.new_ones(10) + 1).cpu()
-        flag("computed").touch()
+        assert (x + 1).cpu().eq(3 * total() + 1).all()
+        computed.touch()
     else:
-        wait_for(flag("computed"))
+        wait_for(computed)
         work = dist.all_reduce(y, async_op=True)
     work.wait()
     assert y.eq(total() * size()).all()
