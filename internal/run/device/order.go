@@ -4,26 +4,20 @@ import (
 	"errors"
 
 	"ringlane/internal/hardware/cuda"
-	"ringlane/internal/run/communicator"
 )
 
 // order keeps calls on different streams in the order in which they came: a
-// call waits for the one before it by an event. Calls that are captured into a
-// graph are kept in order within it; where a graph runs among other calls is for
-// the one who launches it to see to.
+// call waits for the one before it by an event. That is recorded behind every
+// call, not when another stream comes: the first may be gone by then, or being
+// captured. Calls that are captured into a graph are kept in order within it;
+// where a graph runs among other calls is for the one who launches it to see to.
 type order struct {
-	done     cuda.Event // the last call, once marked
-	captured cuda.Event // the same within a capture
+	done cuda.Event  // the last call that was not captured
+	any  bool        // there was one
+	last cuda.Stream // its stream
 
-	any    bool
-	last   cuda.Stream // of the last call that was not captured
-	marked bool
-	// several says that there has been more than one stream: from then on each
-	// call is marked when it is made. Before, the mark comes late, and saves a
-	// call of the driver.
-	several bool
-
-	capture       uint64 // the capture of the last captured call
+	captured      cuda.Event
+	capture       uint64 // that the last captured call belongs to
 	captureStream cuda.Stream
 }
 
@@ -51,41 +45,27 @@ func (o *order) free(c *cuda.Context) error {
 // before has s wait for the last call. It reports whether s is captured.
 func (o *order) before(s cuda.Stream) (capturing bool, err error) {
 	capturing, id, err := s.Capturing()
-	if err != nil {
-		return false, err
-	}
-	if capturing {
+	switch {
+	case err != nil:
+		return capturing, err
+	case capturing:
 		if id == o.capture && s != o.captureStream {
-			if err = o.captureStream.Record(o.captured); err == nil {
-				err = s.WaitEvent(o.captured)
-			}
+			err = s.WaitEvent(o.captured)
 		}
-		o.capture, o.captureStream = id, s
+		o.capture = id
 		return true, err
+	case o.any && s != o.last:
+		return false, s.WaitEvent(o.done)
 	}
-	if !o.any || s == o.last {
-		return false, nil
-	}
-	if !o.marked {
-		if busy, _, err := o.last.Capturing(); err != nil || busy {
-			return false, failf(communicator.Argument, "the stream of the call before is captured into a graph now (make calls on other streams before that, or after)")
-		}
-		if err := o.last.Record(o.done); err != nil {
-			return false, err
-		}
-	}
-	o.several = true
-	return false, s.WaitEvent(o.done)
+	return false, nil
 }
 
 // after marks the call that has been put into s.
 func (o *order) after(s cuda.Stream, capturing bool) error {
 	if capturing {
-		return nil
+		o.captureStream = s
+		return s.Record(o.captured)
 	}
-	o.any, o.last, o.marked = true, s, o.several
-	if o.several {
-		return s.Record(o.done)
-	}
-	return nil
+	o.any, o.last = true, s
+	return s.Record(o.done)
 }
