@@ -30,7 +30,7 @@ template <u32 line> RL_DEVICE void copy_lines(const Exchange &p)
 				Pair v[n];
 #pragma unroll
 				for (int j = 0; j < n; j++)
-					v[j] = own_pair<line>(l, s, row_of(l, pass, k + j * l.warps));
+					v[j] = own_pair<line, false>(l, s, row_of(l, pass, k + j * l.warps));
 #pragma unroll
 				for (int j = 0; j < n; j++)
 					if (k + j * l.warps < limit)
@@ -51,7 +51,7 @@ template <u32 line> RL_DEVICE void copy_lines(const Exchange &p)
 #pragma unroll
 				for (int j = 0; j < n; j++)
 					if (k + j * l.warps < limit)
-						keep_pair<line>(l, s, row_of(l, pass, k + j * l.warps), v[j]);
+						keep_pair<line, false>(l, s, row_of(l, pass, k + j * l.warps), v[j]);
 			}
 		}
 		barrier();

@@ -1,9 +1,9 @@
 // AllReduce "oneshot" for messages that take no more than a few microseconds.
 // The same lines, halves and epochs as line.cuh, with everything left out that
 // such a message can do without: buffers are aligned to words and hold whole
-// ones, a launch makes one pass, and every thread sends and receives n rows,
-// whether there is data for them or not. A kernel this short is made of the
-// latency of its instructions, and of fetching them.
+// ones, a launch makes one pass, and no warp has more than n rows. A kernel this
+// short is made of the latency of its instructions, and of fetching them. Other
+// ranks may run reduce_line for the same call.
 #pragma once
 #include "line.cuh"
 
@@ -15,24 +15,26 @@ template <u32 n> struct Term {
 };
 
 // arrived waits until all lanes of the warp have their pairs of all terms, from
-// number first on.
+// number first on, in the rows that the warp has.
 template <u32 line, u32 n, u32 terms>
-RL_DEVICE bool arrived(const Exchange &p, u32 first, u32 step, Term<n> (&t)[terms])
+RL_DEVICE bool arrived(const Exchange &p, u32 first, u32 rows, u32 step, Term<n> (&t)[terms])
 {
 	const u32 lane = thread() % lanes_a_warp;
 	Watch w = {0, 0};
 	for (;;) {
 		bool here = true;
 		u32 missing = 0;
+		u64 flag = 0;
 #pragma unroll
 		for (u32 i = 0; i < terms; i++)
 #pragma unroll
 			for (u32 j = 0; j < n; j++)
-				if (t[i].from) {
+				if (t[i].from && j < rows) {
 					t[i].v[j] = load_pair(t[i].from + j * step);
 					if (Row<line>::flagged(lane) && t[i].v[j].hi != t[i].flag) {
 						here = false;
 						missing = i;
+						flag = t[i].flag;
 					}
 				}
 		// Each lane has a flag of its own, or all must see those of some.
@@ -41,7 +43,7 @@ RL_DEVICE bool arrived(const Exchange &p, u32 first, u32 step, Term<n> (&t)[term
 		if (!look(w))
 			continue;
 		u32 peer = first + missing - (first + missing > p.position);
-		bool gone = !here && lost(p, w, p.peers[peer].rank, at_line, t[0].flag, thread());
+		bool gone = !here && lost(p, w, p.peers[peer].rank, at_line, flag, thread() / lanes_a_warp);
 		if (line == 16 ? gone : !warp_all(!gone))
 			return false;
 	}
@@ -49,7 +51,7 @@ RL_DEVICE bool arrived(const Exchange &p, u32 first, u32 step, Term<n> (&t)[term
 	for (u32 i = 0; i < terms; i++)
 #pragma unroll
 		for (u32 j = 0; j < n; j++)
-			if (t[i].from)
+			if (t[i].from && j < rows)
 				reload(t[i].from + j * step, t[i].v[j]);
 	return true;
 }
@@ -67,10 +69,12 @@ template <class T, u32 line, u32 n, u32 terms> RL_DEVICE void fast_lines(const E
 	u64 mine = 0;
 	if (lane < p.count)
 		mine = ((const State *)p.state)->epoch[block()][lane + (lane >= p.position)] + 1;
-	u32 at[n];
+	u32 at[n], rows = warp == 0; // a block's first row is sent in any case
 	Pair own[n];
 #pragma unroll
 	for (u32 j = 0; j < n; j++) {
+		if ((block() + (warp + j * warps) * blocks()) * Row<line>::words < total)
+			rows = j + 1;
 		at[j] = (block() + (warp + j * warps) * blocks()) * Row<line>::words + Row<line>::first(lane);
 		own[j].lo = at[j] < total ? in[at[j]] : 0;
 		own[j].hi = words == 2 && !Row<line>::flagged(lane) && at[j] + 1 < total ? in[at[j] + 1] : 0;
@@ -82,7 +86,8 @@ template <class T, u32 line, u32 n, u32 terms> RL_DEVICE void fast_lines(const E
 		Pair *to = (Pair *)(p.peers[i].outbox + (flag & 1) * p.geometry.line_half + region);
 #pragma unroll
 		for (u32 j = 0; j < n; j++)
-			store_pair(to + j * step, Row<line>::flagged(lane) ? Pair{own[j].lo, flag} : own[j]);
+			if (j < rows)
+				store_pair(to + j * step, Row<line>::flagged(lane) ? Pair{own[j].lo, flag} : own[j]);
 	}
 
 	typename T::Acc a[words * n][T::per_word];
@@ -102,7 +107,7 @@ template <class T, u32 line, u32 n, u32 terms> RL_DEVICE void fast_lines(const E
 				t[k].from = (const Pair *)(p.peers[peer].inbox + (flag & 1) * p.geometry.line_half + region);
 			}
 		}
-		if (!arrived<line, n, terms>(p, r, step, t))
+		if (!arrived<line, n, terms>(p, r, rows, step, t))
 			return;
 #pragma unroll
 		for (u32 k = 0; k < terms; k++) {

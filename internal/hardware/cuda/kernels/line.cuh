@@ -74,19 +74,38 @@ RL_DEVICE Turn turn(const Exchange &p, const Line &l, const Peer &peer, u64 epoc
 	return Turn{(Pair *)(peer.outbox + at), (Pair *)(peer.inbox + at), epoch};
 }
 
-// own_pair is this lane's words of a row of s.
-template <u32 line> RL_DEVICE Pair own_pair(const Line &l, const Span &s, u64 row)
+// own_pair is this lane's words of a row of s. If s is whole, it is aligned and
+// has no word that is cut off.
+template <u32 line, bool whole> RL_DEVICE Pair own_pair(const Line &l, const Span &s, u64 row)
 {
 	u64 at = row * Row<line>::words + Row<line>::first(l.lane);
-	Pair v;
+	Pair v = {0, 0};
+	if (whole) {
+		const u64 *word = (const u64 *)s.base + at;
+		u64 left = s.bytes / 8;
+		if (at < left)
+			v.lo = word[0];
+		if (at + 1 < left && !Row<line>::flagged(l.lane))
+			v.hi = word[1];
+		return v;
+	}
 	v.lo = load_word(s, at);
-	v.hi = Row<line>::flagged(l.lane) ? 0 : load_word(s, at + 1);
+	if (!Row<line>::flagged(l.lane))
+		v.hi = load_word(s, at + 1);
 	return v;
 }
 
-template <u32 line> RL_DEVICE void keep_pair(const Line &l, const Span &s, u64 row, Pair v)
+template <u32 line, bool whole> RL_DEVICE void keep_pair(const Line &l, const Span &s, u64 row, Pair v)
 {
 	u64 at = row * Row<line>::words + Row<line>::first(l.lane);
+	if (whole) {
+		u64 *word = (u64 *)s.base + at, left = s.bytes / 8;
+		if (at < left)
+			word[0] = v.lo;
+		if (at + 1 < left && !Row<line>::flagged(l.lane))
+			word[1] = v.hi;
+		return;
+	}
 	store_word(s, at, v.lo);
 	if (!Row<line>::flagged(l.lane))
 		store_word(s, at + 1, v.hi);

@@ -113,11 +113,19 @@ RL_DEVICE void store_release(u64 *at, u64 v)
 
 // fence_system orders what this thread, and those that it has met at a barrier,
 // have stored before it, for every observer of the system.
-RL_DEVICE void fence_system() { __threadfence_system(); }
+RL_DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 // swap_if stores desired at at if expected is there, and returns what was there.
 // Only for memory of the own GPU.
-RL_DEVICE u32 swap_if(u32 *at, u32 expected, u32 desired) { return atomicCAS(at, expected, desired); }
+RL_DEVICE u32 swap_if(u32 *at, u32 expected, u32 desired)
+{
+	u32 was;
+	asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
+		     : "=r"(was)
+		     : "l"(at), "r"(expected), "r"(desired)
+		     : "memory");
+	return was;
+}
 
 RL_DEVICE float f16_to_f32(u16 bits)
 {

@@ -77,7 +77,7 @@ struct State {
 	u64 sent[streams][max_blocks][max_ranks], received[streams][max_blocks][max_ranks]; // slots
 };
 
-enum Place : u32 { at_line = 1, at_head = 2, at_credit = 3 };
+enum Place : u32 { at_line = 1, at_head = 2, at_credit = 3, at_piece = 4, at_room = 5 };
 
 // Fault says what was waited for when the deadline passed.
 struct Fault {

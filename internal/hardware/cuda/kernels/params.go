@@ -78,6 +78,8 @@ const (
 	AtLine   Place = 1 + iota // a row of lines
 	AtHead                    // a slot to be filled
 	AtCredit                  // a slot to be emptied
+	AtPiece                   // a piece to be copied, see Turn
+	AtRoom                    // a piece to be copied away
 )
 
 // Fault says what was waited for when the deadline passed.

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-var twins = []any{Geometry{}, Peer{}, Exchange{}, State{}, Fault{}, Control{}, Way{}, Probe{}, Seen{}}
+var twins = []any{Geometry{}, Peer{}, Exchange{}, State{}, Fault{}, Control{}, Way{}, Probe{}, Seen{}, Turn{}}
 
 var (
 	structs = regexp.MustCompile(`(?s)struct (\w+) \{\n(.*?)\n\};`)
@@ -24,7 +24,7 @@ var (
 // TestParamsNames has every field that a kernel reads written by someone.
 func TestParamsNames(t *testing.T) {
 	fields := map[string][]string{}
-	for _, file := range []string{"params.cuh", "probe.cuh"} {
+	for _, file := range []string{"params.cuh", "probe.cuh", "engine.cuh"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestParams(t *testing.T) {
 		t.Skip("no g++ here: the structs of params.cuh are not compared with their Go twins")
 	}
 	var program, want strings.Builder
-	program.WriteString("#include \"probe.cuh\"\n#include <cstddef>\nextern \"C\" int printf(const char *, ...);\nint main()\n{\n")
+	program.WriteString("#include \"probe.cuh\"\n#include \"engine.cuh\"\n#include <cstddef>\nextern \"C\" int printf(const char *, ...);\nint main()\n{\n")
 	say := func(name, expression string, value uintptr) {
 		fmt.Fprintf(&program, "\tprintf(\"%s %%zu\\n\", (size_t)(%s));\n", name, expression)
 		fmt.Fprintf(&want, "%s %d\n", name, value)
@@ -74,7 +74,7 @@ func TestParams(t *testing.T) {
 	}
 	for name, value := range map[string]uintptr{
 		"max_ranks": MaxRanks, "max_blocks": MaxBlocks, "max_peers": MaxPeers, "streams": streams, "counters_bytes": countersBytes,
-		"at_line": uintptr(AtLine), "at_head": uintptr(AtHead), "at_credit": uintptr(AtCredit),
+		"at_line": uintptr(AtLine), "at_head": uintptr(AtHead), "at_credit": uintptr(AtCredit), "at_piece": uintptr(AtPiece), "at_room": uintptr(AtRoom), "turn_bytes": TurnBytes,
 		"probe_row": ProbeRow, "probe_flag": ProbeFlag, "first_pushes": FirstPushes, "second_pushes": SecondPushes, "first_verifies": FirstVerifies, "second_verifies": SecondVerifies,
 	} {
 		say(name, name, value)

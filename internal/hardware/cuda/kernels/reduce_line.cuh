@@ -6,7 +6,7 @@
 
 // reduce_rows receives the terms of up to n rows and combines them with the
 // own one, in rank order.
-template <class T, u32 line, int n>
+template <class T, u32 line, bool whole, int n>
 RL_DEVICE bool reduce_rows(const Exchange &p, const Line &l, u32 pass, u32 exchanges, const Span &own, u32 k, u32 limit,
 			   Pair (&v)[n])
 {
@@ -16,7 +16,7 @@ RL_DEVICE bool reduce_rows(const Exchange &p, const Line &l, u32 pass, u32 excha
 		if (i == p.position) {
 #pragma unroll
 			for (int j = 0; j < n; j++)
-				term[j] = own_pair<line>(l, own, row_of(l, pass, k + j * l.warps));
+				term[j] = own_pair<line, whole>(l, own, row_of(l, pass, k + j * l.warps));
 		} else {
 			const Peer &peer = p.peers[i - (i > p.position)];
 			Turn t = turn(p, l, peer, epoch_of(p, peer) + pass * exchanges + 1);
@@ -40,9 +40,9 @@ RL_DEVICE bool reduce_rows(const Exchange &p, const Line &l, u32 pass, u32 excha
 	return true;
 }
 
-template <class T, u32 line> RL_DEVICE void reduce_lines(const Exchange &p)
+// reduce_lines_by has n rows in flight in each warp, and sends rows that go out.
+template <class T, u32 line, bool whole, int n, int sends> RL_DEVICE void reduce_lines_by(const Exchange &p)
 {
-	constexpr int n = 2, sends = 4; // rows in flight
 	const Line l = Line::of(p);
 	const u32 exchanges = p.publish ? 2 : 1;
 	const u32 passes = p.peers[0].passes; // the same for all
@@ -58,7 +58,7 @@ template <class T, u32 line> RL_DEVICE void reduce_lines(const Exchange &p)
 				Pair v[sends];
 #pragma unroll
 				for (int j = 0; j < sends; j++)
-					v[j] = own_pair<line>(l, s, row_of(l, pass, k + j * l.warps));
+					v[j] = own_pair<line, whole>(l, s, row_of(l, pass, k + j * l.warps));
 #pragma unroll
 				for (int j = 0; j < sends; j++)
 					if (k + j * l.warps < limit)
@@ -69,14 +69,14 @@ template <class T, u32 line> RL_DEVICE void reduce_lines(const Exchange &p)
 		u32 limit = pass_rows(l, rows<line>(own.bytes), pass);
 		for (u32 k = l.warp; k < limit; k += n * l.warps) {
 			Pair v[n];
-			if (!reduce_rows<T, line, n>(p, l, pass, exchanges, own, k, limit, v))
+			if (!reduce_rows<T, line, whole, n>(p, l, pass, exchanges, own, k, limit, v))
 				return;
 #pragma unroll
 			for (int j = 0; j < n; j++) {
 				u32 r = k + j * l.warps;
 				if (r >= limit)
 					continue;
-				keep_pair<line>(l, out, row_of(l, pass, r), v[j]);
+				keep_pair<line, whole>(l, out, row_of(l, pass, r), v[j]);
 				// A peer that has sent exchange e is done with e-1, so
 				// e+1 may go out row by row.
 				for (u32 i = 0; p.publish && i < p.count; i++) {
@@ -102,10 +102,22 @@ template <class T, u32 line> RL_DEVICE void reduce_lines(const Exchange &p)
 #pragma unroll
 				for (int j = 0; j < n; j++)
 					if (k + j * l.warps < limit)
-						keep_pair<line>(l, s, row_of(l, pass, k + j * l.warps), v[j]);
+						keep_pair<line, whole>(l, s, row_of(l, pass, k + j * l.warps), v[j]);
 			}
 		}
 		barrier();
 	}
 	advance(p, exchanges);
+}
+
+template <class T, u32 line> RL_DEVICE void reduce_lines(const Exchange &p)
+{
+	// Chunks begin at multiples of a word from the buffers' starts.
+	bool whole = ((p.in | p.out | p.own_in | p.own_out | p.own_bytes) & 7) == 0;
+	for (u32 i = 0; i < p.count; i++)
+		whole = whole && ((p.peers[i].send_at | p.peers[i].send_bytes | p.peers[i].gather_at | p.peers[i].gather_bytes) & 7) == 0;
+	if (whole)
+		reduce_lines_by<T, line, true, 2, 4>(p);
+	else
+		reduce_lines_by<T, line, false, 1, 1>(p);
 }

@@ -58,7 +58,7 @@ template <class T> RL_DEVICE bool reduce_all(const Exchange &p, const Role &r)
 {
 	// Lane i of the keeper is there for peer i: for its piece, and for room for
 	// the result.
-	return pump(
+	return pump<true>(
 		r, pieces(p, p.own_bytes),
 		[&](u32 k) {
 			if (r.lane >= p.count)

@@ -11,8 +11,9 @@ struct Watch {
 	u64 since; // 0 before the first look
 };
 
-// record writes down what this thread waits for, if no other has done so.
-RL_DEVICE void record(const Exchange &p, u32 peer, u32 place, u64 step, u64 chunk, u64 waited)
+// record writes down what this thread waits for, if no other has done so. P is
+// Exchange, or another struct that has what is used here.
+template <class P> RL_DEVICE void record(const P &p, u32 peer, u32 place, u64 step, u64 chunk, u64 waited)
 {
 	State *state = (State *)p.state;
 	if (swap_if(&state->faulted, 0, 1) != 0)
@@ -39,7 +40,7 @@ RL_DEVICE bool look(Watch &w)
 }
 
 // lost reports whether the wait is to be given up.
-RL_DEVICE bool lost(const Exchange &p, Watch &w, u32 peer, u32 place, u64 step, u64 chunk)
+template <class P> RL_DEVICE bool lost(const P &p, Watch &w, u32 peer, u32 place, u64 step, u64 chunk)
 {
 	State *state = (State *)p.state;
 	if (load_relaxed(&state->faulted) != 0)
