@@ -9,9 +9,9 @@ import (
 	"ringlane/internal/model/schedule"
 )
 
-// On GPUs a call is one kernel, which fuses all steps of a schedule in which
-// everything goes to a peer straight: oneshot or direct. Ranks decide alone how
-// it runs, so that what they decide by must be the same on all.
+// On GPUs a call is one kernel, which fuses all steps of a schedule: oneshot or
+// direct, in which everything goes to a peer straight, or ring. Ranks decide
+// alone how it runs, so that what they decide by must be the same on all.
 
 // DeviceChoice is how a call is carried out on GPUs.
 type DeviceChoice struct {
@@ -24,11 +24,15 @@ type DeviceChoice struct {
 
 // String writes a choice as RINGLANE_DEVICE_ALGO takes it: oneshot:line128:16x512.
 func (c DeviceChoice) String() string {
-	protocol := "slot"
+	return fmt.Sprintf("%s:%s:%dx%d", c.Algorithm, c.Protocol(), c.Blocks, c.Threads)
+}
+
+// Protocol is how data and the word that it is there travel: line128, slot.
+func (c DeviceChoice) Protocol() string {
 	if c.Line != 0 {
-		protocol = fmt.Sprint("line", c.Line)
+		return fmt.Sprint("line", c.Line)
 	}
-	return fmt.Sprintf("%s:%s:%dx%d", c.Algorithm, protocol, c.Blocks, c.Threads)
+	return "slot"
 }
 
 // DeviceLayout is how the memory is divided that a rank has for one peer. A half
@@ -39,39 +43,52 @@ type DeviceLayout struct {
 	Slots      int // in a ring
 	SlotBytes  int
 	BulkBlocks int // that have rings
+	// Short is the half of lines of 16 bytes, which have halves of their own
+	// where other lines are longer: a word that is a flag in one would be
+	// anything in the other.
+	Short int
 }
 
 const (
-	deviceRow = 512
+	deviceRow   = 512
+	shortLine   = 16
+	leastWindow = 64 << 10
 	// deviceCounters is what counters take beside lines and slots.
 	deviceCounters = 4096
-
-	// DefaultDeviceWindow is the memory that a rank has for one peer.
-	DefaultDeviceWindow = 36 << 20
-	leastDeviceWindow   = 64 << 10
 
 	maxDeviceBlocks = 128
 	lineThreads     = 512
 	slotThreads     = 768
+	ringThreads     = 512
 )
 
-// LayOutDevice divides window bytes. Rings in host memory are small, so that
-// they stay in the processor's cache: memory itself is slower than the link.
-func LayOutDevice(window int, host bool) (DeviceLayout, error) {
-	if window < leastDeviceWindow {
-		return DeviceLayout{}, fmt.Errorf("a window of %d bytes a peer is too small (at least %d)", window, leastDeviceWindow)
-	}
-	most := 64 << 10 // bytes of a slot
+// Bytes is what a layout takes.
+func (l *DeviceLayout) Bytes() int {
+	return 2*l.Half + 2*l.Short + deviceCounters + 2*l.BulkBlocks*l.Slots*l.SlotBytes
+}
+
+// LayOutDevice divides window bytes for each peer; 0 is as much as pays, and less
+// for each of many. Rings in host memory are small, so that they stay in the
+// processor's cache: memory itself is slower than the link.
+func LayOutDevice(window, ranks int, host bool) (DeviceLayout, error) {
 	l := DeviceLayout{Slots: 4, BulkBlocks: 64}
+	half, all := 5<<20, 64<<20
 	if host {
-		most, l.BulkBlocks = 32<<10, 16
+		half, all = 256<<10, 32<<20
+		l.BulkBlocks = 32
 	}
-	l.Half = min(window/16, 1<<20) / deviceRow * deviceRow
-	left := window - 2*l.Half - deviceCounters
+	if window == 0 {
+		window = all / max(1, ranks-1)
+	}
+	if window < leastWindow {
+		return l, fmt.Errorf("a window of %d bytes a peer is too small (at least %d)", window, leastWindow)
+	}
+	l.Half = min(window/8, half) / deviceRow * deviceRow
+	l.Short = min(window/32, 256<<10) / deviceRow * deviceRow
 	// Fewer blocks before smaller slots than 8 KiB, which a fence each would slow.
 	for {
-		l.SlotBytes = most
-		for 2*l.Slots*l.BulkBlocks*l.SlotBytes > left {
+		l.SlotBytes = 64 << 10
+		for l.Bytes() > window {
 			l.SlotBytes /= 2
 		}
 		if l.SlotBytes >= 8<<10 || l.BulkBlocks == 1 {
@@ -100,7 +117,7 @@ func ParseDeviceOverride(text string) (DeviceOverride, error) {
 		var err error
 		switch {
 		case part == "" || part == auto:
-		case part == Oneshot || part == directAllReduce.Name:
+		case part == Oneshot || part == directAllReduce.Name || part == Ring:
 			o.Algorithm = part
 		case part == "line":
 			o.Lines = true
@@ -136,6 +153,7 @@ const auto = "auto"
 type Devices struct {
 	Ranks   int
 	Host    bool // some ranks reach each other through host memory alone
+	Shared  bool // some ranks share a GPU
 	Line    int  // bytes that arrive together on every path: 16, 64 or 128
 	Blocks  int  // that every GPU can run at once for one rank
 	Threads int  // of a block, at most
@@ -143,25 +161,42 @@ type Devices struct {
 	DeviceOverride
 }
 
-// Up to how many bytes a message is sent by lines, and each input to all ranks.
-type deviceLimits struct{ oneshot, line, copied int }
+// deviceLimits say up to how many bytes something pays, and with what kernels.
+type deviceLimits struct {
+	short           int // lines of 16 bytes, which need no other lane to arrive
+	oneshot         int // all that a rank is sent
+	line, line16    int // a message between two ranks by lines, and by lines of 16 bytes
+	blocks, threads int
+}
 
-// Measured on two H200: over NVLink, and through host memory over PCIe.
-var peerLimits, hostLimits = deviceLimits{256 << 10, 1 << 20, 512 << 10}, deviceLimits{16 << 10, 64 << 10, 64 << 10}
+// limits are what was measured on two H200: over NVLink, and through host memory
+// over PCIe.
+func (d *Devices) limits() deviceLimits {
+	if d.Host {
+		return deviceLimits{short: 8 << 10, oneshot: 64 << 10, line: 2 << 20, line16: 512 << 10, blocks: 32, threads: 256}
+	}
+	l := deviceLimits{short: 128 << 10, oneshot: 512 << 10, line: 16 << 20, line16: 128 << 10, blocks: maxDeviceBlocks, threads: lineThreads}
+	if d.Ranks > 2 {
+		l.short = 64 << 10
+	}
+	if d.Shared {
+		l.blocks = 64
+	}
+	return l
+}
 
 // Uneven as the size of a call means that ranks know only their own part of it.
 const Uneven = -1
 
 // Choose says how to carry out c. bytes is what Table.Choose has, or Uneven.
 func (d *Devices) Choose(c schedule.Collective, bytes int) DeviceChoice {
-	limits := peerLimits
-	if d.Host {
-		limits = hostLimits
-	}
-	choice := DeviceChoice{Algorithm: directAllReduce.Name}
-	message, line := bytes, bytes <= limits.copied // message is the longest between two ranks
+	limits := d.limits()
+	choice := DeviceChoice{Algorithm: directAllReduce.Name, Line: d.Line}
+	message := bytes // the longest between two ranks
+	shares, most := 2, slotThreads
 	if c == schedule.AllReduce {
-		oneshot := bytes*(d.Ranks-1) <= limits.oneshot
+		sent := bytes * (d.Ranks - 1)
+		oneshot := sent <= limits.oneshot
 		if d.Algorithm != "" {
 			oneshot = d.Algorithm == Oneshot
 		}
@@ -169,45 +204,78 @@ func (d *Devices) Choose(c schedule.Collective, bytes int) DeviceChoice {
 		// has gone to all: in place that would be too early.
 		if oneshot && !d.Slots {
 			choice.Algorithm = Oneshot
-			return d.lines(choice, bytes)
+			if sent <= limits.short && d.DeviceOverride.Line == 0 {
+				choice.Line = shortLine
+			}
+			return d.lines(choice, limits, bytes)
 		}
 		message = (bytes + d.Ranks - 1) / d.Ranks
-		line = message <= limits.line
+		shares = 4
 	}
+	line := message <= limits.line && (d.Line != shortLine || message <= limits.line16)
 	if d.Lines || d.Slots {
 		line = d.Lines
 	}
-	shares := 2
-	if c == schedule.AllReduce {
-		shares = 4
-	}
 	switch {
 	case bytes == Uneven:
-		return d.bulk(choice, shares, Uneven)
+		return d.bulk(choice, shares, most, Uneven)
+	case d.ring(c, line):
+		choice.Algorithm = Ring
+		choice = d.bulk(choice, 1, ringThreads, message)
+		choice.Piece = min(choice.Piece, d.Layout.SlotBytes/2) // sums under way may be twice as wide
+		return choice
 	case line, c == schedule.Barrier, d.Threads < shares*leastShare:
 		// In bulk who has nothing to say is not waited for.
-		return d.lines(choice, message)
+		return d.lines(choice, limits, message)
 	}
-	return d.bulk(choice, shares, message)
+	return d.bulk(choice, shares, most, message)
 }
 
-// lines gives a warp a row, as long as there are blocks.
-func (d *Devices) lines(choice DeviceChoice, message int) DeviceChoice {
-	choice.Line = d.Line
-	payload := deviceRow / d.Line * (d.Line - 8)
-	rows := (message + payload - 1) / payload
-	most := min(d.Threads, lineThreads) / 32 // warps of a block
-	warps := 1
-	for warps < rows && 2*warps <= most {
-		warps *= 2
+// ring says whether a call goes round the ring: where host memory carries it,
+// direct writes as much, but to all at once.
+func (d *Devices) ring(c schedule.Collective, line bool) bool {
+	if _, err := Find(c, Ring); err != nil || c == schedule.Barrier || d.Ranks == 1 {
+		return false
 	}
-	choice.Threads = 32 * warps
-	choice.Blocks = max(1, min((rows+warps-1)/warps, 64, d.Blocks))
+	if d.Algorithm != "" {
+		return d.Algorithm == Ring && !d.Lines
+	}
+	return d.Host && d.Ranks > 2 && !line
+}
+
+// Apart reports whether lines of so many bytes have halves of their own.
+func (d *Devices) Apart(line int) bool { return line == shortLine && d.Line != shortLine }
+
+// HalfOf is the half that lines of so many bytes have.
+func (d *Devices) HalfOf(line int) int {
+	if d.Apart(line) {
+		return d.Layout.Short
+	}
+	return d.Layout.Half
+}
+
+// lines gives a warp a row, as long as there are blocks. The more there is, the
+// more threads share a block, and what it costs to begin.
+func (d *Devices) lines(choice DeviceChoice, limits deviceLimits, message int) DeviceChoice {
+	payload := deviceRow / choice.Line * (choice.Line - 8)
+	rows := max(1, (message+payload-1)/payload)
+	threads := lineThreads
+	switch {
+	case message <= 1<<10:
+		threads = 64
+	case message <= 16<<10:
+		threads = 128
+	case message <= 64<<10:
+		threads = 256
+	}
+	choice.Threads = min(threads, limits.threads, d.Threads, 32*rows)
+	warps := choice.Threads / 32
+	choice.Blocks = min(1<<bits.Len(uint((rows+warps-1)/warps-1)), limits.blocks, d.Blocks)
 	if d.DeviceOverride.Blocks > 0 {
 		choice.Blocks = d.DeviceOverride.Blocks
-		choice.Threads = min(d.DeviceOverride.Threads, 32*most) / 32 * 32
+		choice.Threads = min(d.DeviceOverride.Threads, lineThreads, d.Threads) / 32 * 32
 	}
-	choice.Blocks = min(choice.Blocks, d.Layout.Half/deviceRow)
+	choice.Blocks = power(min(choice.Blocks, d.HalfOf(choice.Line)/deviceRow))
 	return choice
 }
 
@@ -217,8 +285,9 @@ const leastShare = 64
 
 // bulk gives every block that has a ring a piece, and cuts pieces down to what
 // a fence each is worth. Blocks are shared out to roles.
-func (d *Devices) bulk(choice DeviceChoice, shares, message int) DeviceChoice {
-	threads := min(d.Threads, slotThreads)
+func (d *Devices) bulk(choice DeviceChoice, shares, most, message int) DeviceChoice {
+	choice.Line = 0
+	threads := min(d.Threads, most)
 	choice.Blocks = max(1, min(d.Layout.BulkBlocks, d.Blocks))
 	if d.DeviceOverride.Blocks > 0 {
 		choice.Blocks = min(d.DeviceOverride.Blocks, d.Layout.BulkBlocks)
@@ -236,3 +305,6 @@ func (d *Devices) bulk(choice DeviceChoice, shares, message int) DeviceChoice {
 	}
 	return choice
 }
+
+// power is n, or the power of two below it.
+func power(n int) int { return 1 << (bits.Len(uint(n)) - 1) }

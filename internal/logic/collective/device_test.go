@@ -12,7 +12,7 @@ import (
 // devices are two GPUs with room for everything.
 func devices(t testing.TB, ranks int, host bool, override string) *Devices {
 	t.Helper()
-	layout, err := LayOutDevice(DefaultDeviceWindow, host)
+	layout, err := LayOutDevice(0, ranks, host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,6 +23,9 @@ func devices(t testing.TB, ranks int, host bool, override string) *Devices {
 	line := 128
 	if host {
 		line = 64
+	}
+	if o.Line != 0 {
+		line = o.Line
 	}
 	return &Devices{Ranks: ranks, Host: host, Line: line, Blocks: 128, Threads: 1024, Layout: layout, DeviceOverride: o}
 }
@@ -36,24 +39,35 @@ func TestDeviceChoice(t *testing.T) {
 		override string
 		want     string
 	}{
-		{schedule.AllReduce, 2, false, 8, "", "oneshot:line128:1x32"},
-		{schedule.AllReduce, 2, false, 4 << 10, "", "oneshot:line128:1x512"},
-		{schedule.AllReduce, 2, false, 64 << 10, "", "oneshot:line128:9x512"},
-		{schedule.AllReduce, 2, false, 1 << 20, "", "direct:line128:64x512"},
-		{schedule.AllReduce, 2, false, 16 << 20, "", "direct:slot:64x768"},
-		{schedule.AllReduce, 8, false, 64 << 10, "", "direct:line128:2x512"},
-		{schedule.AllReduce, 2, true, 8, "", "oneshot:line64:1x32"},
-		{schedule.AllReduce, 2, true, 64 << 10, "", "direct:line64:5x512"},
-		{schedule.AllReduce, 2, true, 1 << 20, "", "direct:slot:16x768"},
-		{schedule.AllGather, 2, false, 1 << 20, "", "direct:slot:64x768"},
+		{schedule.AllReduce, 2, false, 8, "", "oneshot:line16:1x32"},
+		{schedule.AllReduce, 2, false, 1 << 10, "", "oneshot:line16:2x64"},
+		{schedule.AllReduce, 2, false, 4 << 10, "", "oneshot:line16:4x128"},
+		{schedule.AllReduce, 2, false, 16 << 10, "", "oneshot:line16:16x128"},
+		{schedule.AllReduce, 2, false, 64 << 10, "", "oneshot:line16:32x256"},
+		{schedule.AllReduce, 2, false, 128 << 10, "", "oneshot:line16:32x512"},
+		{schedule.AllReduce, 2, false, 256 << 10, "", "oneshot:line128:64x512"},
+		{schedule.AllReduce, 2, false, 1 << 20, "", "direct:line128:128x512"},
+		{schedule.AllReduce, 2, false, 32 << 20, "", "direct:line128:128x512"},
+		{schedule.AllReduce, 2, false, 64 << 20, "", "direct:slot:64x768"},
+		{schedule.AllReduce, 8, false, 64 << 10, "", "oneshot:line128:32x256"},
+		{schedule.AllReduce, 8, false, 128 << 10, "", "direct:line128:16x128"},
+		{schedule.AllReduce, 2, true, 8, "", "oneshot:line16:1x32"},
+		{schedule.AllReduce, 2, true, 64 << 10, "", "oneshot:line64:32x256"},
+		{schedule.AllReduce, 2, true, 1 << 20, "", "direct:line64:32x256"},
+		{schedule.AllReduce, 2, true, 16 << 20, "", "direct:slot:32x768"},
+		{schedule.AllReduce, 4, true, 64 << 20, "", "ring:slot:32x512"},
+		{schedule.AllGather, 2, false, 32 << 20, "", "direct:slot:64x768"},
 		{schedule.Barrier, 4, false, 0, "", "direct:line128:1x32"},
 		{schedule.Barrier, 4, false, 0, "slot", "direct:line128:1x32"},
 		{schedule.AllToAll, 4, false, Uneven, "line", "direct:slot:64x768"},
 
 		{schedule.AllReduce, 2, false, 8, "direct", "direct:line128:1x32"},
+		{schedule.AllReduce, 2, false, 8, "line64", "oneshot:line64:1x32"},
 		{schedule.AllReduce, 2, false, 8, "slot", "direct:slot:1x768"},
 		{schedule.AllReduce, 2, false, 8, "oneshot:slot", "direct:slot:1x768"}, // see Choose
 		{schedule.AllReduce, 2, false, 64 << 20, "oneshot:line128:16x256", "oneshot:line128:16x256"},
+		{schedule.AllReduce, 2, false, 8, "ring", "ring:slot:1x512"},
+		{schedule.Broadcast, 2, false, 8, "ring", "direct:line128:1x32"},
 		{schedule.AllGather, 2, false, 8, "oneshot", "direct:line128:1x32"},
 		{schedule.AllReduce, 2, false, 64 << 20, "32x576", "direct:slot:32x512"},
 		{schedule.AllReduce, 2, false, 64 << 20, "slot:128x100", "direct:slot:64x256"}, // rings for 64, whole warps
@@ -68,22 +82,29 @@ func TestDeviceChoice(t *testing.T) {
 func TestDeviceChoiceRuns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		host := rapid.Bool().Draw(t, "host")
-		window := rapid.IntRange(leastDeviceWindow, 256<<20).Draw(t, "window")
-		layout, err := LayOutDevice(window, host)
+		ranks := rapid.IntRange(2, 32).Draw(t, "ranks")
+		window := rapid.IntRange(leastWindow, 256<<20).Draw(t, "window")
+		if rapid.Bool().Draw(t, "default") {
+			window = 0
+		}
+		layout, err := LayOutDevice(window, ranks, host)
 		if err != nil {
 			t.Fatal(err)
 		}
 		powers := func(n int) bool { return n > 0 && n&(n-1) == 0 }
-		if used := 2*layout.Half + deviceCounters + 2*layout.BulkBlocks*layout.Slots*layout.SlotBytes; used > window ||
-			layout.Half%deviceRow != 0 || layout.Half == 0 || !powers(layout.Slots) || !powers(layout.SlotBytes) || layout.SlotBytes < 4<<10 {
-			t.Fatalf("%d bytes are laid out as %+v, which takes %d", window, layout, used)
+		if window == 0 {
+			window = 64 << 20 / (ranks - 1)
 		}
-		o, err := ParseDeviceOverride(rapid.SampledFrom([]string{"", "oneshot", "direct:line", "slot", "128x1024", "slot:1x32", "oneshot:line:128x32", "line:77x500"}).Draw(t, "override"))
+		if layout.Bytes() > window || layout.Half%deviceRow != 0 || layout.Half == 0 || layout.Short%deviceRow != 0 || layout.Short == 0 ||
+			!powers(layout.Slots) || !powers(layout.SlotBytes) || layout.SlotBytes < 4<<10 {
+			t.Fatalf("%d bytes are laid out as %+v, which takes %d", window, layout, layout.Bytes())
+		}
+		o, err := ParseDeviceOverride(rapid.SampledFrom([]string{"", "oneshot", "ring", "ring:line", "direct:line", "slot", "128x1024", "slot:1x32", "oneshot:line:128x32", "line:77x500"}).Draw(t, "override"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		d := Devices{
-			Ranks: rapid.IntRange(2, 32).Draw(t, "ranks"), Host: host, Layout: layout, DeviceOverride: o,
+			Ranks: ranks, Host: host, Layout: layout, DeviceOverride: o,
 			Line:   rapid.SampledFrom([]int{16, 64, 128}).Draw(t, "line"),
 			Blocks: rapid.IntRange(1, 200).Draw(t, "blocks"), Threads: rapid.SampledFrom([]int{128, 192, 256, 512, 1024}).Draw(t, "threads"),
 		}
@@ -100,13 +121,19 @@ func TestDeviceChoiceRuns(t *testing.T) {
 			t.Fatalf("%v", choice)
 		}
 		if choice.Line != 0 {
-			if choice.Threads > lineThreads || layout.Half/choice.Blocks < deviceRow {
-				t.Fatalf("%v with halves of %d", choice, layout.Half)
+			if choice.Threads > lineThreads || d.HalfOf(choice.Line)/choice.Blocks < deviceRow {
+				t.Fatalf("%v with halves of %d", choice, d.HalfOf(choice.Line))
 			}
 			return
 		}
 		shares := 2
-		if c == schedule.AllReduce {
+		switch {
+		case choice.Algorithm == Ring:
+			shares = 1
+			if 2*choice.Piece > layout.SlotBytes {
+				t.Fatalf("%v, pieces of %d, of %+v", choice, choice.Piece, layout)
+			}
+		case c == schedule.AllReduce:
 			shares = 4
 		}
 		if choice.Algorithm == Oneshot || choice.Threads%(32*shares) != 0 || choice.Threads < leastShare*shares || choice.Threads > slotThreads ||
@@ -133,7 +160,7 @@ func TestParseDeviceOverride(t *testing.T) {
 	if want := (DeviceOverride{Algorithm: Oneshot, Line: 64, Lines: true, Blocks: 3, Threads: 96}); err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
-	if _, err := LayOutDevice(leastDeviceWindow-1, false); err == nil {
+	if _, err := LayOutDevice(leastWindow-1, 2, false); err == nil {
 		t.Error("a window that is too small is no error")
 	}
 }

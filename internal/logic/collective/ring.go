@@ -7,12 +7,15 @@ import s "ringlane/internal/model/schedule"
 // the one to use where ranks are joined by links, and the slowest to start: the
 // steps grow with the ranks.
 
+// Ring is the name of the schedules of this family.
+const Ring = "ring"
+
 // ringAllReduce is a reduce-scatter followed by an all-gather on the ring:
 // 2(n-1) steps of one chunk of n, so 2(n-1)/n of the message written and read
 // by each rank, which no algorithm on private channels can undercut. n-2 of the
 // chunks that a rank writes are Partials.
 var ringAllReduce = s.Algorithm{
-	Name:   "ring",
+	Name:   Ring,
 	Chunks: each,
 	Program: func(ranks, rank, _ int) s.Program {
 		if ranks == 1 {
@@ -25,7 +28,7 @@ var ringAllReduce = s.Algorithm{
 // ringReduceScatter takes n-1 steps of one chunk of n; n-2 of the chunks that a
 // rank writes are Partials.
 var ringReduceScatter = s.Algorithm{
-	Name:   "ring",
+	Name:   Ring,
 	Chunks: each,
 	Program: func(ranks, rank, _ int) s.Program {
 		if ranks == 1 {
@@ -37,7 +40,7 @@ var ringReduceScatter = s.Algorithm{
 
 // ringAllGather takes n-1 steps of one rank's input.
 var ringAllGather = s.Algorithm{
-	Name:   "ring",
+	Name:   Ring,
 	Chunks: each,
 	Program: func(ranks, rank, _ int) s.Program {
 		own := s.Step{Kind: s.Copy, Chunk: rank}

@@ -43,7 +43,7 @@ func (d *Comm) Exchange(ms []Message, s cuda.Stream) error {
 			}
 			some = true
 			// In and Out are 0, so that ranges are addresses.
-			peer := d.peer(x, r)
+			peer := d.peer(x, r, p.choice.Line)
 			if send != nil {
 				peer.SendAt, peer.SendBytes = uint64(send.Buffer), send.bytes()
 			}

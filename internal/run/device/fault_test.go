@@ -23,7 +23,7 @@ const slack = 3 * time.Second
 // again.
 func TestStopped(t *testing.T) {
 	const n, timeout = 3, 2 * time.Second
-	ranks := crew(t, "again", n, "RINGLANE_TIMEOUT=2s")
+	ranks := spawn(t, "again", n, "RINGLANE_TIMEOUT=2s")
 	for _, w := range ranks {
 		w.says(t, "joined")
 	}
@@ -58,7 +58,7 @@ func TestStopped(t *testing.T) {
 // TestKilled kills a rank in the middle: no deadline has to pass.
 func TestKilled(t *testing.T) {
 	const n = 3
-	ranks := crew(t, "again", n)
+	ranks := spawn(t, "again", n)
 	for _, w := range ranks {
 		w.says(t, "joined")
 	}
@@ -80,7 +80,7 @@ func TestKilled(t *testing.T) {
 
 // TestAbsent has a rank not make a call: it runs, so what it did last is named.
 func TestAbsent(t *testing.T) {
-	ranks := crew(t, "absent", 2, "RINGLANE_TIMEOUT=1s")
+	ranks := spawn(t, "absent", 2, "RINGLANE_TIMEOUT=1s")
 	text, _ := ranks[0].failure(t, time.Now())
 	if !strings.Contains(text, "rank 1 ") || !strings.Contains(text, "has not enqueued it (its last is #1)") {
 		t.Errorf("%q does not name rank 1 and its last call", text)
@@ -93,7 +93,7 @@ func TestAbsent(t *testing.T) {
 
 // TestLeave has a rank close the communicator too early: no deadline has to pass.
 func TestLeave(t *testing.T) {
-	ranks := crew(t, "leave", 2)
+	ranks := spawn(t, "leave", 2)
 	start := time.Now()
 	text, after := ranks[0].failure(t, start)
 	if !strings.Contains(text, "has closed the communicator on GPUs after 1 collectives") {
@@ -153,7 +153,7 @@ func TestFaultInCall(t *testing.T) {
 
 // TestDiffer has ranks make different calls.
 func TestDiffer(t *testing.T) {
-	ranks := crew(t, "differ", 2)
+	ranks := spawn(t, "differ", 2)
 	everyone(ranks, func(_ int, w *worker) {
 		if text, _ := w.failure(t, time.Now()); !strings.Contains(text, "ranks disagree: rank ") {
 			t.Errorf("%q does not say that ranks disagree", text)
@@ -177,7 +177,7 @@ func TestPaths(t *testing.T) {
 			"0 1 host the driver says that GPU 0", "0 2 peer ", "1 0 host the other way: the driver says that GPU 0", "1 2 peer ", "2 0 peer ", "2 1 peer "}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ranks := crew(t, "sum", test.ranks, test.environ...)
+			ranks := spawn(t, "sum", test.ranks, test.environ...)
 			for _, want := range test.want {
 				if got := ranks[0].line(t); !strings.HasPrefix(got, want) {
 					t.Errorf("path %q, want %q", got, want)
@@ -195,7 +195,7 @@ func TestPaths(t *testing.T) {
 
 // TestRequired has a join fail where P2P is asked for and does not work.
 func TestRequired(t *testing.T) {
-	ranks := crew(t, "sum", 2, "RINGLANE_P2P=on", "RINGLANE_EMULATOR=gpus=2,p2p=off:0>1")
+	ranks := spawn(t, "sum", 2, "RINGLANE_P2P=on", "RINGLANE_EMULATOR=gpus=2,p2p=off:0>1")
 	everyone(ranks, func(_ int, w *worker) {
 		if text, _ := w.failure(t, time.Now()); !strings.Contains(text, "RINGLANE_P2P is on") {
 			t.Errorf("%q does not say why", text)

@@ -101,6 +101,27 @@ func fuse(s *scheduled, call *communicator.Call, rank int) (fusion, error) {
 	return f, nil
 }
 
+// rings reports whether a program sends to one rank alone, and takes from one.
+func rings(p schedule.Program, to, from int) bool {
+	for _, step := range p {
+		switch step.Kind {
+		case schedule.Send:
+			if step.Peer != to {
+				return false
+			}
+		case schedule.Recv:
+			if step.Peer != from || step.Shared {
+				return false
+			}
+		case schedule.Reduce:
+			if len(step.From) != 2 || step.From[0].Rank != from {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // put fills an extent that is not in use yet.
 func put(to *extent, e extent) bool {
 	free := *to == extent{}

@@ -105,11 +105,17 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 			return failf(communicator.Argument, "join: rank %d is on another machine (GPUs of one machine only)", r)
 		}
 	}
-	direct, err := collective.LayOutDevice(d.options.Window, false)
-	if err != nil {
-		return failf(communicator.Argument, "join: RINGLANE_DEVICE_WINDOW: %v", err)
+	// Parts on the GPU fit either layout: one holds for all pairs, and whether
+	// some of them meet in host memory shows later.
+	layouts, most := map[bool]collective.DeviceLayout{}, 0
+	for _, host := range []bool{false, true} {
+		l, err := collective.LayOutDevice(d.options.Window, d.size, host)
+		if err != nil {
+			return failf(communicator.Argument, "join: RINGLANE_DEVICE_WINDOW: %v", err)
+		}
+		layouts[host], most = l, max(most, l.Bytes())
 	}
-	bytes := geometryOf(direct).PartBytes()
+	bytes := uint64(most)
 	judged, straight := d.judge()
 	mine, err := d.allocate(bytes, straight)
 	offers, err := agree(d.comm, mine, err)
@@ -124,12 +130,9 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 	for _, p := range d.paths {
 		host = host || p.Kind == Host
 	}
-	layout, err := collective.LayOutDevice(d.options.Window, host)
-	if err != nil {
-		return err
-	}
+	layout := layouts[host]
 	d.geometry = geometryOf(layout)
-	bytes = d.geometry.PartBytes()
+	bytes = uint64(layout.Bytes())
 	at, err := d.stage(bytes)
 	places, err := agree(d.comm, at, err)
 	if err != nil {
@@ -149,9 +152,9 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 		line = override.Line
 	}
 	d.devices = collective.Devices{Ranks: d.size, Host: host, Line: line, Layout: layout, DeviceOverride: override}
-	d.devices.Blocks, d.devices.Threads = d.room()
+	d.devices.Blocks, d.devices.Threads, d.devices.Shared = d.room()
 
-	err = d.clear(d.geometry)
+	err = d.clear(uint64(layout.Bytes()))
 	if err == nil {
 		err = d.order.make(d.gpu.context)
 	}
@@ -173,8 +176,9 @@ func geometryOf(l collective.DeviceLayout) kernels.Geometry {
 }
 
 // room is how many blocks of how many threads every GPU can run at once for each
-// of the ranks on it: kernels that wait for each other must all be running.
-func (d *Comm) room() (blocks, threads int) {
+// of the ranks on it, and whether there are several on any: kernels that wait for
+// each other must all be running.
+func (d *Comm) room() (blocks, threads int, shared bool) {
 	blocks, threads = kernels.MaxBlocks, 1024
 	for r := range d.members {
 		m, sharers := &d.members[r], 0
@@ -183,10 +187,11 @@ func (d *Comm) room() (blocks, threads int) {
 				sharers++
 			}
 		}
+		shared = shared || sharers > 1
 		blocks = min(blocks, max(1, m.Multiprocessors/sharers))
 		threads = min(threads, m.Threads)
 	}
-	return blocks, threads
+	return blocks, threads, shared
 }
 
 // sameGPU reports whether two ranks are on one GPU, or on one MIG instance.

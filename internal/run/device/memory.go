@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"ringlane/internal/hardware/cuda"
-	"ringlane/internal/hardware/cuda/kernels"
 	"ringlane/internal/hardware/window/cudaipc"
 	"ringlane/internal/hardware/window/pinned"
 	"ringlane/internal/run/communicator"
@@ -170,12 +169,11 @@ func (d *Comm) reachHost(peer, at int, bytes uint64) error {
 	return nil
 }
 
-// clear makes lines and counters of this rank's parts zero, once it is known how
-// parts are divided.
-func (d *Comm) clear(g kernels.Geometry) error {
+// clear makes this rank's parts, of so many bytes, zero.
+func (d *Comm) clear(bytes uint64) error {
 	for p := range d.memory.peers {
 		if in := d.memory.peers[p].inbox; in != 0 {
-			if err := d.gpu.context.Set(in, 0, g.ControlBytes()); err != nil {
+			if err := d.gpu.context.Set(in, 0, bytes); err != nil {
 				return err
 			}
 		}

@@ -15,7 +15,8 @@ type Options struct {
 	P2P string
 	// Algorithm overrides the choice by size; see collective.ParseDeviceOverride.
 	Algorithm string
-	// Window is the memory that a rank has for each peer, in bytes.
+	// Window is the memory that a rank has for each peer, in bytes; 0 leaves it
+	// to the number of ranks.
 	Window int
 }
 
@@ -30,12 +31,12 @@ const (
 var Environment = []communicator.Variable{
 	{Name: "RINGLANE_P2P", Meaning: "whether GPUs reach each other's memory: auto, off, on (default auto: where a test shows that it works)"},
 	{Name: "RINGLANE_DEVICE_ALGO", Meaning: "how collectives on GPUs run, such as oneshot:line128:16x512 or direct:slot:32x576; parts may be left out (default auto)"},
-	{Name: "RINGLANE_DEVICE_WINDOW", Meaning: "memory that a rank has for each peer on GPUs (default 36M)"},
+	{Name: "RINGLANE_DEVICE_WINDOW", Meaning: "memory that a rank has for each peer on GPUs (default 64M on the GPU, or 32M of host memory, for all peers together)"},
 }
 
 // optionsFrom reads the environment.
 func optionsFrom(get func(string) string) (Options, collective.DeviceOverride, error) {
-	o := Options{P2P: get("RINGLANE_P2P"), Algorithm: get("RINGLANE_DEVICE_ALGO"), Window: collective.DefaultDeviceWindow}
+	o := Options{P2P: get("RINGLANE_P2P"), Algorithm: get("RINGLANE_DEVICE_ALGO")}
 	switch o.P2P {
 	case "":
 		o.P2P = P2PAuto

@@ -108,14 +108,26 @@ func (d *Comm) draw(p *plan, call *Call) error {
 		return nil
 	}
 	p.choice = d.Describe(*call)
+	if err := d.arrange(p, call, &host); err != nil {
+		return failf(communicator.System, "%v: %v", &host, err)
+	}
+	return nil
+}
+
+// arrange makes what the kernel of a plan is told, from the schedule, and says
+// which kernel that is.
+func (d *Comm) arrange(p *plan, call *Call, host *communicator.Call) error {
 	f := fusion{peers: make([]flow, d.size)}
 	if call.Collective != schedule.Barrier {
 		s, err := d.schedule(call, p.choice.Algorithm)
-		if err == nil {
-			f, err = fuse(s, &host, d.rank)
-		}
 		if err != nil {
-			return failf(communicator.System, "%v: %v", &host, err)
+			return err
+		}
+		if p.choice.Algorithm == collective.Ring {
+			return d.arrangeRing(p, s, host)
+		}
+		if f, err = fuse(s, host, d.rank); err != nil {
+			return err
 		}
 	}
 	d.fill(p, &f)
@@ -127,6 +139,30 @@ func (d *Comm) draw(p *plan, call *Call) error {
 	return nil
 }
 
+// arrangeRing is arrange for schedules that go round the ring.
+func (d *Comm) arrangeRing(p *plan, s *scheduled, host *communicator.Call) error {
+	next, prev := (d.rank+1)%d.size, (d.rank+d.size-1)%d.size
+	if !rings(s.programs[d.rank], next, prev) {
+		return fmt.Errorf("%s does not go from each rank to the next", s.name)
+	}
+	x := p.exchange
+	d.address(x, p.choice)
+	x.Op = uint32(host.Op)
+	after := d.peer(x, next, p.choice.Line)
+	d.peer(x, prev, p.choice.Line)
+	for chunk := range s.chunks { // the first is the longest
+		in, out := host.Chunk(chunk, s.chunks, d.size, d.rank)
+		bytes := uint64(max(in.Len, out.Len) * host.Type.Size())
+		x.OwnBytes = max(x.OwnBytes, bytes)
+		after.SendBytes += bytes
+	}
+	name := fmt.Sprintf("%v_ring", host.Collective)
+	if p.kernel = (kernel{module: "copy", name: name}); host.Collective != schedule.AllGather {
+		p.kernel = kernel{module: host.Type.String(), name: fmt.Sprintf("%s_%v", name, host.Type)}
+	}
+	return nil
+}
+
 // kernel is a function that is loaded when it is first launched.
 type kernel struct {
 	module, name string
@@ -134,14 +170,10 @@ type kernel struct {
 }
 
 func kernelFor(c collective.DeviceChoice, typ dtype.Type, reduces bool) kernel {
-	protocol := "slot"
-	if c.Line != 0 {
-		protocol = fmt.Sprint("line", c.Line)
-	}
 	if !reduces {
-		return kernel{module: "copy", name: "copy_" + protocol}
+		return kernel{module: "copy", name: "copy_" + c.Protocol()}
 	}
-	return kernel{module: typ.String(), name: fmt.Sprintf("reduce_%s_%v", protocol, typ)}
+	return kernel{module: typ.String(), name: fmt.Sprintf("reduce_%s_%v", c.Protocol(), typ)}
 }
 
 // fastFor is the kernel of fast_line.cuh that does what reduce_line does for a
@@ -248,7 +280,7 @@ func (d *Comm) fill(p *plan, f *fusion) {
 		if r == d.rank {
 			continue
 		}
-		peer, flow := d.peer(x, r), &f.peers[r]
+		peer, flow := d.peer(x, r, p.choice.Line), &f.peers[r]
 		peer.SendAt, peer.SendBytes = flow.send.at, flow.send.bytes
 		peer.RecvAt, peer.RecvBytes = flow.recv.at, flow.recv.bytes
 		peer.GatherAt, peer.GatherBytes = flow.gather.at, flow.gather.bytes
@@ -268,13 +300,16 @@ func (d *Comm) address(x *kernels.Exchange, c collective.DeviceChoice) {
 	if c.Line == 0 {
 		x.Piece = uint32(bits.TrailingZeros(uint(c.Piece)))
 	} else {
-		x.Region = uint32(d.geometry.LineHalf/uint64(c.Blocks)) / kernels.RowBytes * kernels.RowBytes
+		half := d.devices.HalfOf(c.Line)
+		x.Geometry.LineHalf = uint64(half)
+		x.Region = uint32(half/c.Blocks) / kernels.RowBytes * kernels.RowBytes
 	}
 	x.Rank, x.Ranks = uint32(d.rank), uint32(d.size)
 }
 
-// peer adds a rank to those of a call, in the order of ranks.
-func (d *Comm) peer(x *kernels.Exchange, rank int) *kernels.Peer {
+// peer adds a rank to those of a call by lines of so many bytes, or by slots, in
+// the order of ranks.
+func (d *Comm) peer(x *kernels.Exchange, rank, line int) *kernels.Peer {
 	p := &x.Peers[x.Count]
 	x.Count++
 	if rank < d.rank {
@@ -282,6 +317,10 @@ func (d *Comm) peer(x *kernels.Exchange, rank int) *kernels.Peer {
 	}
 	r := &d.memory.peers[rank]
 	p.Outbox, p.Inbox, p.Rank = uint64(r.outbox), uint64(r.inbox), uint32(rank)
+	if d.devices.Apart(line) { // its halves are behind everything else
+		p.Outbox += d.geometry.PartBytes()
+		p.Inbox += d.geometry.PartBytes()
+	}
 	return p
 }
 
@@ -293,7 +332,7 @@ func (d *Comm) passes(c collective.DeviceChoice, bytes uint64) uint32 {
 	up := func(n, by uint64) uint64 { return (n + by - 1) / by }
 	blocks := uint64(c.Blocks)
 	share := up(up(bytes, payload(c.Line)), blocks)
-	region := d.geometry.LineHalf / blocks / kernels.RowBytes
+	region := uint64(d.devices.HalfOf(c.Line)) / blocks / kernels.RowBytes
 	return uint32(max(1, up(share, region)))
 }
 

@@ -45,8 +45,8 @@ type worker struct {
 	in    io.WriteCloser
 }
 
-// crew starts a job of n ranks. RANK in environ stands for the rank.
-func crew(t *testing.T, scenario string, n int, environ ...string) []*worker {
+// spawn starts a job of n ranks. RANK in environ stands for the rank.
+func spawn(t *testing.T, scenario string, n int, environ ...string) []*worker {
 	t.Helper()
 	cudatest.Open(t) // sets the driver for them too
 	dir, job := t.TempDir(), uniqueJob()
@@ -100,9 +100,9 @@ func (w *worker) says(t *testing.T, want string) {
 }
 
 // everyone runs check for each worker at once.
-func everyone(crew []*worker, check func(i int, w *worker)) {
+func everyone(ranks []*worker, check func(i int, w *worker)) {
 	var wg sync.WaitGroup
-	for i, w := range crew {
+	for i, w := range ranks {
 		wg.Go(func() { check(i, w) })
 	}
 	wg.Wait()

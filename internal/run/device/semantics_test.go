@@ -6,10 +6,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"ringlane/internal/hardware/cuda"
+	"ringlane/internal/logic/collective"
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 )
@@ -132,10 +134,13 @@ var onGPU = []schedule.Collective{
 // each algorithm.
 func TestBits(t *testing.T) {
 	start := seed(t)
-	for _, algorithm := range []string{"auto", "oneshot:line16:3x64", "direct:line64:5x96", "direct:line128:2x128", "slot:3x128", "direct:slot:2x256"} {
+	for _, algorithm := range []string{"auto", "oneshot:line16:3x64", "direct:line64:5x96", "direct:line128:2x128", "direct:slot:3x128", "direct:slot:2x256", "ring:2x64"} {
 		for n := 1; n <= 5; n++ {
 			t.Run(fmt.Sprintf("%s/%d", algorithm, n), func(t *testing.T) {
 				t.Setenv("RINGLANE_DEVICE_ALGO", algorithm)
+				if strings.HasPrefix(algorithm, collective.Ring) { // it adds in another order
+					t.Setenv("RINGLANE_ALGO", collective.Ring)
+				}
 				together(t, n, func(r *rank) error {
 					random := rand.New(rand.NewPCG(start, uint64(n)))
 					for range 25 {
