@@ -230,6 +230,41 @@ def failures() -> None:
     dist.destroy_process_group()
 
 
+def composed(spec: str) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from ringlane.torch.process_group import ProcessGroup
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _init(spec)
+    me, n = rank(), size()
+    # A group in Python is whole where torch has no backends in Python.
+    whole = isinstance(dist.group.WORLD, ProcessGroup)
+    assert whole == any("no other backend takes part" in str(w.message) for w in caught)
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    dist.all_reduce(x, async_op=True).wait()
+    assert x.tolist() == [n * n] * 3
+    gathered = torch.zeros(n)
+    dist.all_gather_into_tensor(gathered, torch.tensor([float(me)]))
+    assert gathered.tolist() == list(range(n))
+    got = torch.zeros(n)
+    dist.all_to_all_single(got, torch.arange(float(n)) + 10 * me)
+    assert got.tolist() == [10.0 * r + me for r in range(n)]
+    if me == 0:
+        dist.send(x, 1)
+    elif me == 1:
+        dist.recv(x, 0)
+    dist.reduce(x, 0)
+    objects: list[Any] = [None] * n
+    dist.all_gather_object(objects, me)
+    assert objects == list(range(n))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def workers(method: str) -> None:
     import torch
     import torch.distributed as dist
@@ -291,6 +326,11 @@ def test_what_is_refused_is_named_and_harmless(job: Job) -> None:
 
 def test_failures(job: Job) -> None:
     job.run(3, "failures", expect={2: -signal.SIGKILL})
+
+
+@pytest.mark.parametrize("spec", ["cpu:ringlane,cuda:gloo", "cpu:gloo,cuda:ringlane"])
+def test_one_of_several_backends(job: Job, spec: str) -> None:
+    job.run(2, "composed", spec)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

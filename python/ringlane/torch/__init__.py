@@ -28,14 +28,11 @@ exceptions of :mod:`ringlane.errors`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
 
 from .window import empty
-
-if TYPE_CHECKING:
-    from .process_group import ProcessGroup
 
 __all__ = ["BACKEND", "empty", "register"]
 
@@ -48,12 +45,13 @@ def register() -> None:
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
-def _create(options: Any, backend_options: object | None) -> ProcessGroup:
+def _create(options: Any, backend_options: object | None) -> Any:
     # The library is loaded and the rest imported when a group is made, so that
     # ``import torch`` stays quick, and works where libringlane.so does not.
+    from .backend import fit  # noqa: PLC0415
     from .rendezvous import create  # noqa: PLC0415
 
-    return create(options)
+    return fit(create(options))
 
 
 register()
