@@ -6,7 +6,7 @@ export PYTHONPATH := $(CURDIR)/python
 VENV := build/venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check cases fuzz bench bench-peers bench-gpu gen build setup clean
+.PHONY: help run test check cases fuzz bench bench-peers bench-gpu dist gen build setup clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,12 @@ bench: build ## time AllReduce on 2 and 4 ranks, size by size
 bench-peers: build ## the same beside three MPIs and gloo, with ratios and a plot (some 10 minutes)
 	@tools/setup-peers.sh
 	@$(VENV) bench/peers.py
+
+bench-gpu: build ## AllReduce on GPUs beside NCCL and torch's symmetric memory, with ratios and a plot
+	@$(VENV) bench/gpu.py
+
+dist: setup ## a folder that runs without Go and network: dist/ringlane-VERSION-linux-ARCH
+	@tools/dist.sh
 
 gen: setup ## write the generated files again
 	go generate ./...
