@@ -32,6 +32,7 @@ func TestMany(t *testing.T) {
 		random := rand.New(rand.NewPCG(start, 0))
 		in, out := r.alloc(8*most*n), r.alloc(8*most*n*batch)
 		r.set(in, words(most*n, r.rank, 0))
+		r.devices.Line = 128 // whatever a probe under load says
 		want := make([][]byte, batch)
 		for range rounds {
 			for i := range want {
@@ -100,6 +101,44 @@ func expected(call *Call, n, rank int) []byte {
 		}
 	}
 	return out
+}
+
+// TestLengths alternates between lines of 16 bytes and longer ones, with data that
+// looks like the flags of exchanges to come.
+func TestLengths(t *testing.T) {
+	const n, calls, count = 2, 300, 64
+	together(t, n, func(r *rank) error {
+		r.devices.Line = 128 // whatever a probe under load says
+		flags := make([]byte, 8*count)
+		in, sum, all := r.alloc(8*count), r.alloc(8*count*calls), r.alloc(8*count*n)
+		word := func(i, j int) uint64 {
+			if j%2 == 0 {
+				return uint64(1000*i + j)
+			}
+			return uint64(3*i + 3) // the flag of the sum, which comes to the half of the first gather
+		}
+		for i := range calls {
+			for j := range count {
+				binary.LittleEndian.PutUint64(flags[8*j:], word(i, j))
+			}
+			r.must(r.Synchronize(r.stream))
+			r.set(in, flags)
+			for range 2 {
+				r.must(r.Enqueue(Call{Collective: schedule.AllGather, Type: dtype.I64, Count: count, In: in, Out: all}, r.stream))
+			}
+			r.must(r.Enqueue(Call{Type: dtype.I64, Count: count, In: in, Out: sum + cuda.Pointer(8*count*i)}, r.stream))
+		}
+		r.must(r.Synchronize(r.stream))
+		got := r.get(sum, 8*count*calls)
+		for i := range calls {
+			for j := range count {
+				if got, want := binary.LittleEndian.Uint64(got[8*(count*i+j):]), n*word(i, j); got != want {
+					return fmt.Errorf("call %d, element %d: %d, want %d", i, j, got, want)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // TestUneven sends every rank another number of elements, none to some.
