@@ -336,4 +336,4 @@ def test_graphs(job: Job, machine: dict[str, str]) -> None:
 
 
 def test_a_rank_that_stops_is_named(job: Job, machine: dict[str, str]) -> None:
-    job.run(3, "frozen", env={**machine, "RINGLANE_TIMEOUT": "2"}, expect={2: -signal.SIGKILL})
+    job.run(3, "frozen", env={**machine, "RINGLANE_TIMEOUT": "5"}, expect={2: -signal.SIGKILL})

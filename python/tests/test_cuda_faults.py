@@ -141,7 +141,7 @@ def test_cost_of_a_call(job: Job, cuda_gpus: int, capsys: pytest.CaptureFixture[
 
 
 def test_a_frozen_rank_is_named(job: Job, cuda_gpus: int) -> None:
-    job.run(3, "frozen", env={"RINGLANE_TIMEOUT": "2"}, expect={2: -signal.SIGKILL})
+    job.run(3, "frozen", env={"RINGLANE_TIMEOUT": "5"}, expect={2: -signal.SIGKILL})
 
 
 def test_the_end_without_destroy(job: Job, cuda_gpus: int) -> None:

@@ -291,7 +291,7 @@ def test_what_is_refused_is_named_and_harmless(job: Job, machine: dict[str, str]
 
 
 def test_a_rank_that_stops_is_named(job: Job, machine: dict[str, str]) -> None:
-    job.run(3, "frozen", env={**machine, "RINGLANE_TIMEOUT": "1"}, expect={2: -signal.SIGKILL})
+    job.run(3, "frozen", env={**machine, "RINGLANE_TIMEOUT": "4"}, expect={2: -signal.SIGKILL})
 
 
 def test_abort_reaches_every_rank(job: Job, machine: dict[str, str]) -> None:

@@ -235,7 +235,7 @@ class Work(dist.Work):
         end, seconds = self.end, timeout.total_seconds() if timeout else None
         self._raise()
         self._cuda.order(end)
-        if seconds or self._blocks:
+        if (seconds or self._blocks) and not torch.cuda.is_current_stream_capturing():
             self._stop(seconds or None)
         return True
 
