@@ -2,7 +2,11 @@
 
 It subclasses ``dist.ProcessGroup``, not the ``Backend`` class that newer versions of
 torch let Python subclass too: handles that go through the latter lose is_completed()
-and the source of a recv from any rank, and every call pays for torch's dispatcher.
+and the source of a recv from any rank, and every call pays for torch's dispatcher. A
+group of several backends has to take that (:mod:`ringlane.torch.backend`).
+
+What a tensor's operation needs is told here; who carries it out depends on where it
+lies: :mod:`ringlane.torch.host` or :mod:`ringlane.torch.cuda`.
 
 Newer versions of torch renamed some methods; both names are bound to one function.
 """
