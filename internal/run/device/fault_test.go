@@ -193,14 +193,26 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestRequired has a join fail where P2P is asked for and does not work.
-func TestRequired(t *testing.T) {
-	ranks := spawn(t, "sum", 2, "RINGLANE_P2P=on", "RINGLANE_EMULATOR=gpus=2,p2p=off:0>1")
-	everyone(ranks, func(_ int, w *worker) {
-		if text, _ := w.failure(t, time.Now()); !strings.Contains(text, "RINGLANE_P2P is on") {
-			t.Errorf("%q does not say why", text)
-		}
-	})
+// TestJoinFails has a join fail on all ranks, with the reason.
+func TestJoinFails(t *testing.T) {
+	for _, test := range []struct{ environ, want string }{
+		{"RINGLANE_EMULATOR=gpus=2,p2p=off:0>1", "RINGLANE_P2P is on, and rank 0 with GPU 0 "},
+		{"RINGLANE_CUDA_DRIVER=off", "no usable NVIDIA GPU: RINGLANE_CUDA_DRIVER is off"},
+		{"RINGLANE_EMULATOR=gpus=2,memory=1M", "lower RINGLANE_DEVICE_WINDOW"},
+		{"RINGLANE_WINDOW=0", "unset RINGLANE_WINDOW"},
+		{"RINGLANE_DEVICE_WINDOW=1K", "a window of 1024 bytes a peer is too small"},
+		{"RINGLANE_DEVICE_WINDOW=1RANKM", "give all ranks the same RINGLANE variables"},
+		{"RINGLANE_DEVICE_ALGO=twoshot", `"twoshot" is no part of a choice`},
+	} {
+		t.Run(test.environ, func(t *testing.T) {
+			ranks := spawn(t, "sum", 2, "RINGLANE_P2P=on", test.environ)
+			everyone(ranks, func(_ int, w *worker) {
+				if text, _ := w.failure(t, time.Now()); !strings.Contains(text, test.want) {
+					t.Errorf("%q does not say %q", text, test.want)
+				}
+			})
+		})
+	}
 }
 
 // TestLeaks joins and closes again and again: memory of the GPU, of the arena,
