@@ -98,7 +98,11 @@ func (d *Comm) judgeOne(peer int) (Kind, int, error) {
 			return Host, 0, err
 		}
 		if !ok {
-			return Host, 0, fmt.Errorf("the driver says that %v cannot reach %v (ringlane doctor looks for the reason)", d.gpu.device, g)
+			why := cause(me.Address, them.Address)
+			if why == "" {
+				why = " (ringlane doctor looks for the reason)"
+			}
+			return Host, 0, fmt.Errorf("the driver says that %v cannot reach %v%s", d.gpu.device, g, why)
 		}
 		// Atomics are what NVLink carries and PCIe in general does not.
 		line := 16

@@ -165,3 +165,19 @@ func TestProbeOfHostMemory(t *testing.T) {
 		t.Logf("rank %d: line %d, joined in %v: %+v", rank, r.Line, r.Took, p)
 	}
 }
+
+// The GPUs of this machine, or the emulator's, trust each other, and it is said
+// how fast they are.
+func TestPathsAreMeasured(t *testing.T) {
+	together(t, 3, func(r *rank) error {
+		for _, p := range r.Paths() {
+			if p.From != p.To && p.Kind != Same && (p.Push <= 0 || p.Pull <= 0 || p.Latency <= 0) {
+				return fmt.Errorf("not measured: %+v", p)
+			}
+			if r.Rank() == 0 && p.From != p.To {
+				t.Logf("%+v", p)
+			}
+		}
+		return nil
+	})
+}
