@@ -18,8 +18,9 @@ type DeviceChoice struct {
 	Algorithm string
 	Line      int // bytes of a line: data and flag in one store. 0: in bulk, by slots
 	Blocks    int
-	Threads   int // of a block
-	Piece     int // bytes of a slot that are used, a power of two; 0 with lines
+	Threads   int  // of a block
+	Piece     int  // bytes of a slot that are used, a power of two; 0 with lines
+	Engine    bool // copy engines move slots; blocks and threads are of what reduces
 }
 
 // String writes a choice as RINGLANE_DEVICE_ALGO takes it: oneshot:line128:16x512.
@@ -27,9 +28,12 @@ func (c DeviceChoice) String() string {
 	return fmt.Sprintf("%s:%s:%dx%d", c.Algorithm, c.Protocol(), c.Blocks, c.Threads)
 }
 
-// Protocol is how data and the word that it is there travel: line128, slot.
+// Protocol is how data and the word that it is there travel: line128, slot, engine.
 func (c DeviceChoice) Protocol() string {
-	if c.Line != 0 {
+	switch {
+	case c.Engine:
+		return "engine"
+	case c.Line != 0:
 		return fmt.Sprint("line", c.Line)
 	}
 	return "slot"
@@ -104,11 +108,12 @@ type DeviceOverride struct {
 	Algorithm       string
 	Line            int  // of lines, on every path
 	Lines, Slots    bool // all calls by lines, or all by slots
+	Engines         bool // all calls by copy engines that these can carry
 	Blocks, Threads int
 }
 
 // ParseDeviceOverride reads parts that colons separate, in any order: an
-// algorithm, a protocol (line, line16, line64, line128, slot), and blocks x
+// algorithm, a protocol (line, line16, line64, line128, slot, engine), and blocks x
 // threads. "auto" and nothing leave the choice alone.
 func ParseDeviceOverride(text string) (DeviceOverride, error) {
 	var o DeviceOverride
@@ -126,6 +131,8 @@ func ParseDeviceOverride(text string) (DeviceOverride, error) {
 			o.Line, err = strconv.Atoi(strings.TrimPrefix(part, "line"))
 		case part == "slot":
 			o.Slots = true
+		case part == "engine":
+			o.Engines = true
 		case launch:
 			if o.Blocks, err = strconv.Atoi(blocks); err == nil {
 				o.Threads, err = strconv.Atoi(threads)
@@ -140,7 +147,7 @@ func ParseDeviceOverride(text string) (DeviceOverride, error) {
 			return o, err
 		}
 	}
-	if o.Lines && o.Slots {
+	if o.Lines && o.Slots || o.Engines && (o.Lines || o.Slots) {
 		return o, fmt.Errorf("%q names two protocols", text)
 	}
 	return o, nil
@@ -158,6 +165,7 @@ type Devices struct {
 	Blocks  int  // that every GPU can run at once for one rank
 	Threads int  // of a block, at most
 	Layout  DeviceLayout
+	Engine  EngineLayout
 	DeviceOverride
 }
 
@@ -190,6 +198,9 @@ const Uneven = -1
 
 // Choose says how to carry out c. bytes is what Table.Choose has, or Uneven.
 func (d *Devices) Choose(c schedule.Collective, bytes int) DeviceChoice {
+	if choice, ok := d.byEngine(c, bytes); ok {
+		return choice
+	}
 	limits := d.limits()
 	choice := DeviceChoice{Algorithm: directAllReduce.Name, Line: d.Line}
 	message := bytes // the longest between two ranks

@@ -122,10 +122,7 @@ func (b *deviceBench) measure(size int) error {
 
 func (b *deviceBench) describe() {
 	choice := b.Describe(b.call)
-	b.row.Algorithm, b.row.Protocol = choice.Algorithm, "slot"
-	if choice.Line > 0 {
-		b.row.Protocol = fmt.Sprint("line", choice.Line)
-	}
+	b.row.Algorithm, b.row.Protocol = choice.Algorithm, choice.Protocol()
 	b.row.Blocks, b.row.Threads = choice.Blocks, choice.Threads
 }
 

@@ -89,7 +89,7 @@ func (d *Comm) Close() error {
 	}
 	d.forget()
 	d.private.free()
-	return errors.Join(err, d.order.free(d.gpu.context), d.free(lent), d.gpu.release())
+	return errors.Join(err, d.order.free(d.gpu.context), d.engine.free(d.gpu.context), d.free(lent), d.gpu.release())
 }
 
 // drain waits for everything that the GPU does for this process, and tells the

@@ -32,6 +32,7 @@ type Comm struct {
 	devices    collective.Devices
 	geometry   kernels.Geometry
 	memory     memory
+	engine     engine
 	ending     *communicator.Ending
 	watch      watch
 	closing    sync.Mutex

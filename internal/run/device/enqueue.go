@@ -70,7 +70,12 @@ func (d *Comm) launch(p *plan, s cuda.Stream) (captured bool, err error) {
 	if err != nil {
 		return captured, d.refused(p, err)
 	}
-	if err = s.Launch(function, uint32(p.choice.Blocks), uint32(p.choice.Threads), 0, p.params); err == nil {
+	if p.choice.Engine {
+		err = d.carry(p, function, s, captured)
+	} else {
+		err = s.Launch(function, uint32(p.choice.Blocks), uint32(p.choice.Threads), 0, p.params)
+	}
+	if err == nil {
 		err = d.order.after(s, captured)
 	}
 	if err != nil {

@@ -78,6 +78,10 @@ func (d *Comm) owed(f *kernels.Fault) string {
 		return fmt.Sprintf("slot %d has not come, block %d", f.Step+1, f.Block)
 	case kernels.AtCredit:
 		return fmt.Sprintf("it has not emptied slot %d, block %d", f.Step+1, f.Block)
+	case kernels.AtPiece:
+		return fmt.Sprintf("piece %d of its message has not come, turn %d of the slot", f.Chunk, f.Step+1)
+	case kernels.AtRoom:
+		return fmt.Sprintf("it has not copied piece %d of the message away, turn %d of the slot", f.Chunk, f.Step+1)
 	}
 	return fmt.Sprintf("at place %d", f.Place)
 }

@@ -56,6 +56,7 @@ func (d *Comm) abandon() {
 	}
 	// The join has failed as it is: what else fails now says nothing more.
 	_ = d.order.free(d.gpu.context)
+	_ = d.engine.free(d.gpu.context)
 	_ = d.release()
 	_ = d.free(false)
 	_ = d.gpu.release()
@@ -133,6 +134,10 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 	layout := layouts[host]
 	d.geometry = geometryOf(layout)
 	bytes = uint64(layout.Bytes())
+	d.engine.place(collective.LayOutEngine(d.options.Window, d.size, layout, host), bytes)
+	if more := d.engine.bytes(); more > 0 {
+		bytes = d.engine.at + more
+	}
 	at, err := d.stage(bytes)
 	places, err := agree(d.comm, at, err)
 	if err != nil {
@@ -151,12 +156,15 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 	if override.Line != 0 {
 		line = override.Line
 	}
-	d.devices = collective.Devices{Ranks: d.size, Host: host, Line: line, Layout: layout, DeviceOverride: override}
+	d.devices = collective.Devices{Ranks: d.size, Host: host, Line: line, Layout: layout, Engine: d.engine.layout, DeviceOverride: override}
 	d.devices.Blocks, d.devices.Threads, d.devices.Shared = d.room()
 
 	err = d.clear(uint64(layout.Bytes()))
 	if err == nil {
 		err = d.order.make(d.gpu.context)
+	}
+	if err == nil {
+		err = d.equip()
 	}
 	for p := range d.size {
 		if p != d.rank && err == nil {

@@ -23,12 +23,14 @@ type plan struct {
 	apart    uint64 // Out - In
 	kernel   kernel
 	fast     kernel // for buffers that are aligned to words, if there is one
+	reduces  bool   // what comes from peers
 	params   *cuda.Params
 	exchange *kernels.Exchange // what params holds
 }
 
 var (
 	exchangeBytes = int(reflect.TypeFor[kernels.Exchange]().Size())
+	turnBytes     = int(reflect.TypeFor[kernels.Turn]().Size())
 	stateBytes    = uint64(reflect.TypeFor[kernels.State]().Size())
 )
 
@@ -131,7 +133,7 @@ func (d *Comm) arrange(p *plan, call *Call, host *communicator.Call) error {
 		}
 	}
 	d.fill(p, &f)
-	p.kernel = kernelFor(p.choice, call.Type, f.reduces)
+	p.kernel, p.reduces = kernelFor(p.choice, call.Type, f.reduces), f.reduces
 	if f.reduces {
 		p.exchange.Op = uint32(call.Op)
 		p.fast = fastFor(p.choice, call.Type, p.exchange)
@@ -170,6 +172,9 @@ type kernel struct {
 }
 
 func kernelFor(c collective.DeviceChoice, typ dtype.Type, reduces bool) kernel {
+	if c.Engine {
+		return engineKernel(typ, reduces)
+	}
 	if !reduces {
 		return kernel{module: "copy", name: "copy_" + c.Protocol()}
 	}

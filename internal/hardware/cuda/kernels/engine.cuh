@@ -104,15 +104,14 @@ template <class Work> RL_DEVICE void part(const Turn &p, Work work)
 		*(u64 *)p.turns = turn + 1;
 }
 
-// reduce_turn combines the two terms in rank order, with n vectors of 16 bytes in
-// flight in each thread.
+// reduce_turn combines the two terms, which gives the same bits in either order,
+// with n vectors of 16 bytes in flight in each thread.
 template <class T, bool whole, u32 n> RL_DEVICE void reduce_turn(const Turn &p)
 {
 	const Span own = span(p.own, 0, p.bytes), out = span(p.out, 0, p.bytes);
 	const Pair *come = (const Pair *)p.come; // aligned, with room for whole vectors
 	const u32 size = (u32)((p.bytes + 15) / 16), step = blocks() * threads();
 	const u32 divisor = p.op == op_avg ? p.ranks : 1;
-	const bool own_first = p.rank < p.peer;
 	for (u32 i = block() * threads() + thread(); i < size; i += n * step) {
 		Pair a[n], b[n];
 #pragma unroll
@@ -131,8 +130,7 @@ template <class T, bool whole, u32 n> RL_DEVICE void reduce_turn(const Turn &p)
 			u32 at = i + j * step;
 			if (at >= size)
 				continue;
-			u64 first[2] = {own_first ? a[j].lo : b[j].lo, own_first ? a[j].hi : b[j].hi};
-			u64 second[2] = {own_first ? b[j].lo : a[j].lo, own_first ? b[j].hi : a[j].hi};
+			u64 first[2] = {a[j].lo, a[j].hi}, second[2] = {b[j].lo, b[j].hi};
 			typename T::Acc sum[2][T::per_word];
 			add_terms<T>(p.op, true, sum, first);
 			add_terms<T>(p.op, false, sum, second);

@@ -1,0 +1,82 @@
+package collective
+
+import (
+	"math/bits"
+
+	"ringlane/internal/model/schedule"
+)
+
+// In bulk between two ranks that meet in host memory, copy engines move pieces and
+// kernels only wait, count and reduce: engines keep the link busy both ways, which
+// loads and stores of kernels do not. More ranks than two stay with kernels.
+
+// EngineLayout is the memory that a rank has for a peer whose pieces copy engines
+// bring: slots that take turns. The zero value is none.
+type EngineLayout struct {
+	Slots     int
+	SlotBytes int // a power of two
+}
+
+const (
+	// engineSlots take turns. A turn is a copy each way, and waits and a sum that
+	// are shorter than a copy: with four both ways are busy.
+	engineSlots = 4
+	// engineMost is so long that what a piece costs besides, some 10 us, is little
+	// beside its copy, and that slots stay in the processor's cache.
+	engineMost  = 4 << 20
+	engineLeast = 4 << 10
+	enginePages = 8 << 10 // counters, and what aligns them
+
+	// Calls from engineFrom bytes on are carried by engines if a slot has room for
+	// engineWorth bytes: copies that are shorter cost more than they bring.
+	engineFrom    = 8 << 20
+	engineWorth   = 1 << 20
+	enginePieces  = 8 // that a message has at least
+	engineBlocks  = 32
+	engineThreads = 512
+)
+
+// LayOutEngine divides what a layout leaves of window bytes; 0 is as much as pays.
+func LayOutEngine(window, ranks int, l DeviceLayout, host bool) EngineLayout {
+	left := engineSlots * engineMost
+	if window != 0 {
+		left = window - l.Bytes() - enginePages
+	}
+	if !host || ranks != 2 || left < engineSlots*engineLeast {
+		return EngineLayout{}
+	}
+	slot := 1 << (bits.Len(uint(left/engineSlots)) - 1)
+	return EngineLayout{Slots: engineSlots, SlotBytes: min(slot, engineMost)}
+}
+
+// byEngine is the choice for calls that copy engines carry.
+func (d *Devices) byEngine(c schedule.Collective, bytes int) (choice DeviceChoice, ok bool) {
+	free := d.Algorithm == "" && !d.Lines && !d.Slots
+	worth := bytes >= engineFrom && d.Engine.SlotBytes >= engineWorth
+	if d.Engine.Slots == 0 || c == schedule.Barrier || c == schedule.SendRecv || bytes == Uneven || !d.Engines && !(free && worth) {
+		return choice, false
+	}
+	choice = DeviceChoice{Engine: true, Algorithm: directAllReduce.Name, Blocks: engineBlocks, Threads: engineThreads}
+	if c == schedule.AllReduce { // of two ranks: as many bytes as direct, in one step
+		choice.Algorithm = Oneshot
+	}
+	if d.DeviceOverride.Blocks > 0 {
+		choice.Blocks, choice.Threads = d.DeviceOverride.Blocks, min(d.DeviceOverride.Threads, engineThreads)/32*32
+	}
+	choice.Blocks = min(choice.Blocks, d.Blocks)
+	choice.Threads = min(choice.Threads, d.Threads)
+	each := max((bytes+enginePieces-1)/enginePieces, engineLeast)
+	choice.Piece = min(1<<bits.Len(uint(each-1)), d.Engine.SlotBytes)
+	return choice, true
+}
+
+// NextPiece is how many bytes the next piece has of a message of total bytes whose
+// first at are cut already, with pieces of most bytes. The first pieces are
+// shorter, because the peer gets nothing before the first has come, and the last
+// ones, because nothing goes beside the last.
+func NextPiece(at, total, most uint64) uint64 {
+	least := max(most/4, 1)
+	left := total - at
+	size := max(min(at, left/2, most)/least*least, least)
+	return min(size, left)
+}
