@@ -166,7 +166,9 @@ def choices(name: str, options: argparse.Namespace) -> dict[tuple[str, int], dic
             say(f"{name}: what {dtype} takes of a GPU is not known: {why}")
             continue
         for row in rows:
-            choice = {key: row[key] for key in ("algo", "protocol", "blocks", "threads")}
+            choice = {
+                key: row[key] for key in ("algo", "protocol", "blocks", "threads") if key in row
+            }
             found[dtype, row["bytes"]] = {**choice, "command_p50_us": row["p50_us"]}
     return found
 

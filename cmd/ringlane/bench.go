@@ -83,10 +83,10 @@ exact arithmetic gives, over all ranks.
 ranks than GPUs some share one. The GPU itself takes the time of CUDA graphs of 20
 calls, or 100 of small messages, which it replays one right behind the other; a
 percentile is of replays, each the mean of its calls on its slowest rank. --graph off
-times each eager call by itself. --algo is then oneshot or direct, --protocol line,
-line16, line64, line128 or slot; RINGLANE_DEVICE_ALGO can say more, RINGLANE_P2P=off
-keeps GPUs out of each other's memory. blocks is how many multiprocessors a call takes
-at most.
+times each eager call by itself. --algo is then oneshot, direct or ring, --protocol
+line, line16, line64, line128, slot or engine; RINGLANE_DEVICE_ALGO can say more,
+RINGLANE_P2P=off keeps GPUs out of each other's memory. blocks is how many
+multiprocessors a call takes at most.
 
 --tune measures which algorithm, protocol and segment suit each collective and size
 on this machine, and keeps that in $XDG_CACHE_HOME/ringlane, or ~/.cache/ringlane,
