@@ -73,7 +73,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         names = [n for n in every if any(n in row["contenders"] for row in rows)]
         if not names:
             continue
-        head = [f"{'':>9}"] + [f"{LABELS[n]:>14}" for n in names[1:]]
+        head = [f"{'':>9}"] + [f"{LABELS[n]:>16}" for n in names[1:]]
         if names[0] in OURS:
             head.insert(1, f"{LABELS[names[0]]:>10}{'GB/s':>8}{'share':>8}{'SMs':>5}")
         else:
@@ -89,7 +89,7 @@ def _cells(row: dict[str, Any], way: str, names: Sequence[str]) -> str:
         got = row["contenders"].get(name, {})
         us = micros(got["p50_us"]) if "p50_us" in got else "failed" if got else "-"
         if name not in OURS:
-            text += f"{us:>14}"
+            text += f"{us:>16}"
             continue
         speed = (
             f"{busbw(row['bytes'], got['p50_us'], row['ranks']):.1f}" if "p50_us" in got else "-"
