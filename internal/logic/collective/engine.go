@@ -29,10 +29,12 @@ const (
 
 	// Calls from engineFrom bytes on are carried by engines if a slot has room for
 	// engineWorth bytes: copies that are shorter cost more than they bring.
-	engineFrom    = 8 << 20
-	engineWorth   = 1 << 20
-	enginePieces  = 8 // that a message has at least
-	engineBlocks  = 32
+	engineFrom   = 8 << 20
+	engineWorth  = 1 << 20
+	enginePieces = 8 // that a message has at least
+	// engineBlocks, for each slot whose turn is to be reduced, do that in a tenth
+	// of the time that a copy takes.
+	engineBlocks  = 12
 	engineThreads = 512
 )
 

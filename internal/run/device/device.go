@@ -3,8 +3,9 @@
 // streams. Its ranks are those of a communicator, which carries what they say to
 // each other and whose fate they share.
 //
-// A call is one kernel. What it sends, reduces and receives is taken from the
-// schedule that it fuses; the kernels are in hardware/cuda/kernels.
+// A call is one kernel, or copies by copy engines with kernels in between. What it
+// sends, reduces and receives is taken from the schedule that it fuses; the kernels
+// are in hardware/cuda/kernels.
 package device
 
 import (
