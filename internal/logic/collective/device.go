@@ -62,9 +62,11 @@ const (
 	deviceCounters = 4096
 
 	maxDeviceBlocks = 128
-	lineThreads     = 512
-	slotThreads     = 768
-	ringThreads     = 512
+	// hostBlocks are as many as the link to the processor can feed.
+	hostBlocks  = 48
+	lineThreads = 512
+	slotThreads = 768
+	ringThreads = 512
 )
 
 // Bytes is what a layout takes.
@@ -76,11 +78,11 @@ func (l *DeviceLayout) Bytes() int {
 // for each of many. Rings in host memory are small, so that they stay in the
 // processor's cache: memory itself is slower than the link.
 func LayOutDevice(window, ranks int, host bool) (DeviceLayout, error) {
-	l := DeviceLayout{Slots: 4, BulkBlocks: 64}
-	half, all := 5<<20, 64<<20
+	l := DeviceLayout{Slots: 4, BulkBlocks: maxDeviceBlocks}
+	half, slot, all := 5<<20, 64<<10, 80<<20
 	if host {
-		half, all = 256<<10, 32<<20
-		l.BulkBlocks = 32
+		half, slot, all = 2560<<10, 32<<10, 32<<20
+		l.BulkBlocks = hostBlocks
 	}
 	if window == 0 {
 		window = all / max(1, ranks-1)
@@ -92,7 +94,7 @@ func LayOutDevice(window, ranks int, host bool) (DeviceLayout, error) {
 	l.Short = min(window/32, 256<<10) / deviceRow * deviceRow
 	// Fewer blocks before smaller slots than 8 KiB, which a fence each would slow.
 	for {
-		l.SlotBytes = 64 << 10
+		l.SlotBytes = slot
 		for l.Bytes() > window {
 			l.SlotBytes /= 2
 		}
@@ -273,16 +275,16 @@ func (d *Devices) lines(choice DeviceChoice, limits deviceLimits, message int) D
 	rows := max(1, (message+payload-1)/payload)
 	threads := lineThreads
 	switch {
-	case message <= 1<<10:
-		threads = 64
 	case message <= 16<<10:
 		threads = 128
 	case message <= 64<<10:
 		threads = 256
 	}
-	choice.Threads = min(threads, limits.threads, d.Threads, 32*rows)
+	choice.Threads = min(threads, limits.threads, d.Threads)
 	warps := choice.Threads / 32
-	choice.Blocks = min(1<<bits.Len(uint((rows+warps-1)/warps-1)), limits.blocks, d.Blocks)
+	// Four blocks keep the counts of all blocks sooner than one does.
+	blocks := max(1<<bits.Len(uint((rows+warps-1)/warps-1)), 4)
+	choice.Blocks = min(blocks, limits.blocks, d.Blocks)
 	if d.DeviceOverride.Blocks > 0 {
 		choice.Blocks = d.DeviceOverride.Blocks
 		choice.Threads = min(d.DeviceOverride.Threads, lineThreads, d.Threads) / 32 * 32

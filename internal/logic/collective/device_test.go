@@ -39,8 +39,8 @@ func TestDeviceChoice(t *testing.T) {
 		override string
 		want     string
 	}{
-		{schedule.AllReduce, 2, false, 8, "", "oneshot:line16:1x32"},
-		{schedule.AllReduce, 2, false, 1 << 10, "", "oneshot:line16:2x64"},
+		{schedule.AllReduce, 2, false, 8, "", "oneshot:line16:4x128"},
+		{schedule.AllReduce, 2, false, 1 << 10, "", "oneshot:line16:4x128"},
 		{schedule.AllReduce, 2, false, 4 << 10, "", "oneshot:line16:4x128"},
 		{schedule.AllReduce, 2, false, 16 << 10, "", "oneshot:line16:16x128"},
 		{schedule.AllReduce, 2, false, 64 << 10, "", "oneshot:line16:32x256"},
@@ -48,29 +48,29 @@ func TestDeviceChoice(t *testing.T) {
 		{schedule.AllReduce, 2, false, 256 << 10, "", "oneshot:line128:64x512"},
 		{schedule.AllReduce, 2, false, 1 << 20, "", "direct:line128:128x512"},
 		{schedule.AllReduce, 2, false, 32 << 20, "", "direct:line128:128x512"},
-		{schedule.AllReduce, 2, false, 64 << 20, "", "direct:slot:64x768"},
+		{schedule.AllReduce, 2, false, 64 << 20, "", "direct:slot:128x768"},
 		{schedule.AllReduce, 8, false, 64 << 10, "", "oneshot:line128:32x256"},
 		{schedule.AllReduce, 8, false, 128 << 10, "", "direct:line128:16x128"},
-		{schedule.AllReduce, 2, true, 8, "", "oneshot:line16:1x32"},
+		{schedule.AllReduce, 2, true, 8, "", "oneshot:line16:4x128"},
 		{schedule.AllReduce, 2, true, 64 << 10, "", "oneshot:line64:32x256"},
 		{schedule.AllReduce, 2, true, 1 << 20, "", "direct:line64:32x256"},
-		{schedule.AllReduce, 2, true, 16 << 20, "", "direct:slot:32x768"},
-		{schedule.AllReduce, 4, true, 64 << 20, "", "ring:slot:32x512"},
-		{schedule.AllGather, 2, false, 32 << 20, "", "direct:slot:64x768"},
-		{schedule.Barrier, 4, false, 0, "", "direct:line128:1x32"},
-		{schedule.Barrier, 4, false, 0, "slot", "direct:line128:1x32"},
-		{schedule.AllToAll, 4, false, Uneven, "line", "direct:slot:64x768"},
+		{schedule.AllReduce, 2, true, 16 << 20, "", "direct:slot:48x768"},
+		{schedule.AllReduce, 4, true, 64 << 20, "", "ring:slot:48x512"},
+		{schedule.AllGather, 2, false, 32 << 20, "", "direct:slot:128x768"},
+		{schedule.Barrier, 4, false, 0, "", "direct:line128:4x128"},
+		{schedule.Barrier, 4, false, 0, "slot", "direct:line128:4x128"},
+		{schedule.AllToAll, 4, false, Uneven, "line", "direct:slot:128x768"},
 
-		{schedule.AllReduce, 2, false, 8, "direct", "direct:line128:1x32"},
-		{schedule.AllReduce, 2, false, 8, "line64", "oneshot:line64:1x32"},
+		{schedule.AllReduce, 2, false, 8, "direct", "direct:line128:4x128"},
+		{schedule.AllReduce, 2, false, 8, "line64", "oneshot:line64:4x128"},
 		{schedule.AllReduce, 2, false, 8, "slot", "direct:slot:1x768"},
 		{schedule.AllReduce, 2, false, 8, "oneshot:slot", "direct:slot:1x768"}, // see Choose
 		{schedule.AllReduce, 2, false, 64 << 20, "oneshot:line128:16x256", "oneshot:line128:16x256"},
 		{schedule.AllReduce, 2, false, 8, "ring", "ring:slot:1x512"},
-		{schedule.Broadcast, 2, false, 8, "ring", "direct:line128:1x32"},
-		{schedule.AllGather, 2, false, 8, "oneshot", "direct:line128:1x32"},
+		{schedule.Broadcast, 2, false, 8, "ring", "direct:line128:4x128"},
+		{schedule.AllGather, 2, false, 8, "oneshot", "direct:line128:4x128"},
 		{schedule.AllReduce, 2, false, 64 << 20, "32x576", "direct:slot:32x512"},
-		{schedule.AllReduce, 2, false, 64 << 20, "slot:128x100", "direct:slot:64x256"}, // rings for 64, whole warps
+		{schedule.AllReduce, 2, false, 64 << 20, "slot:128x100", "direct:slot:128x256"}, // whole warps
 	} {
 		if got := devices(t, test.ranks, test.host, test.override).Choose(test.c, test.bytes).String(); got != test.want {
 			t.Errorf("%v of %d bytes, %d ranks, host %v, %q: %s, want %s", test.c, test.bytes, test.ranks, test.host, test.override, got, test.want)
@@ -93,7 +93,7 @@ func TestDeviceChoiceRuns(t *testing.T) {
 		}
 		powers := func(n int) bool { return n > 0 && n&(n-1) == 0 }
 		if window == 0 {
-			window = 64 << 20 / (ranks - 1)
+			window = 80 << 20 / (ranks - 1)
 		}
 		if layout.Bytes() > window || layout.Half%deviceRow != 0 || layout.Half == 0 || layout.Short%deviceRow != 0 || layout.Short == 0 ||
 			!powers(layout.Slots) || !powers(layout.SlotBytes) || layout.SlotBytes < 4<<10 {

@@ -25,13 +25,7 @@ const (
 
 // DescribeDevice says what d was measured with; gpus are those of the ranks.
 func DescribeDevice(d *device.Comm, gpus []string) Setup {
-	s := Setup{GPUs: gpus}
-	for _, p := range d.Paths() {
-		if p.From != p.To {
-			s.Paths = append(s.Paths, p)
-		}
-	}
-	return s
+	return Setup{GPUs: gpus, Paths: d.Paths()}
 }
 
 // MeasureDevice is Measure for buffers in the memory of GPUs. Calls are timed by

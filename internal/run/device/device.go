@@ -10,6 +10,7 @@ package device
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -68,7 +69,9 @@ func (d *Comm) Context() *cuda.Context { return d.gpu.context }
 
 // Paths says how each rank reaches each other one, ordered by the one and then
 // by the other.
-func (d *Comm) Paths() []Path { return d.paths }
+func (d *Comm) Paths() []Path {
+	return slices.DeleteFunc(slices.Clone(d.paths), func(p Path) bool { return p.From == p.To })
+}
 
 func failf(code communicator.Code, format string, args ...any) *communicator.Error {
 	return &communicator.Error{Code: code, Text: fmt.Sprintf(format, args...)}

@@ -26,6 +26,7 @@ func (d *Comm) choosePaths(judged []judgement, offers []offer) (line int, err er
 	for p, j := range judged {
 		mine.Paths[p] = Path{From: d.rank, To: p}
 		if p == d.rank {
+			mine.Kinds[p] = Same
 			continue
 		}
 		err := j.err
@@ -126,10 +127,10 @@ func (d *Comm) settle(mine view) error {
 		for to := range views {
 			p := views[from].Paths[to]
 			p.Kind = min(views[from].Kinds[to], views[to].Kinds[from])
-			if p.Kind == Host && p.Why == "" && from != to {
+			if p.Kind == Host && p.Why == "" {
 				p.Why = fmt.Sprintf("the other way: %s", views[to].Paths[from].Why)
 			}
-			if p.Kind == Host && from != to && d.options.P2P == P2POn {
+			if p.Kind == Host && d.options.P2P == P2POn {
 				return failf(communicator.System, "join: RINGLANE_P2P is on, and rank %d with %v cannot reach rank %d with %v: %s (set it to auto to stage through host memory)",
 					from, &d.members[from], to, &d.members[to], p.Why)
 			}
@@ -188,7 +189,7 @@ func (d *Comm) reachHosts(places [][]int, bytes uint64) (line int, err error) {
 	var tries []Candidate
 	any := false
 	for _, p := range d.paths {
-		any = any || p.Kind == Host && p.From != p.To
+		any = any || p.Kind == Host
 	}
 	for p := range d.size {
 		if p == d.rank || d.path(d.rank, p).Kind != Host || err != nil {

@@ -200,9 +200,12 @@ var scenarios = map[string]func() error{
 			}
 		}
 		for _, p := range s.comm.Paths() {
-			if s.comm.Rank() == 0 && p.From != p.To {
+			if s.comm.Rank() == 0 {
 				fmt.Println(p.From, p.To, p.Kind, p.Why)
 			}
+		}
+		if s.comm.Rank() == 0 {
+			fmt.Println("chosen for host memory:", s.comm.devices.Host)
 		}
 		fmt.Println("done")
 		return s.close()

@@ -81,11 +81,10 @@ template <class T> RL_DEVICE bool reduce_all(const Exchange &p, const Role &r)
 				return;
 			const Peer &peer = p.peers[r.lane];
 			Ring in = incoming(p, peer, 0), out = outgoing(p, peer, 1);
-			if (p.publish) {
-				fence_system();
-				store_release((u64 *)out.head, *out.count + k + 1);
-			}
-			store_release((u64 *)in.credit, *in.count + k + 1);
+			fence_system();
+			if (p.publish)
+				store_relaxed((u64 *)out.head, *out.count + k + 1);
+			store_relaxed((u64 *)in.credit, *in.count + k + 1);
 		});
 }
 

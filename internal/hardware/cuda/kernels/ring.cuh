@@ -179,12 +179,11 @@ template <class T, bool reduces, bool gathers> RL_DEVICE void ring(const Exchang
 			if (r.lane != 0)
 				return;
 			Hop h = hop_of<reduces, gathers>(p, mine, s);
-			if (h.sends) {
-				fence_system();
-				store_release((u64 *)to.head, sent + before(s, 0) + 1);
-			}
+			fence_system();
+			if (h.sends)
+				store_relaxed((u64 *)to.head, sent + before(s, 0) + 1);
 			if (h.receives)
-				store_release((u64 *)from.credit, received + before(s, 1) + 1);
+				store_relaxed((u64 *)from.credit, received + before(s, 1) + 1);
 		});
 	if (!done)
 		return;

@@ -280,7 +280,7 @@ RL_DEVICE bool send_all(const Exchange &p, const Role &r)
 				return;
 			Ring ring = outgoing(p, peer, 0);
 			fence_system();
-			store_release((u64 *)ring.head, *ring.count + s.piece + 1);
+			store_relaxed((u64 *)ring.head, *ring.count + s.piece + 1);
 		});
 }
 
