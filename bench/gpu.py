@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -63,6 +64,9 @@ PARTS = ("sizes", "overhead", "ddp")
 def say(text: str) -> None:
     """Show progress."""
     print(f"bench-gpu: {text}", file=sys.stderr, flush=True)
+
+
+INTERRUPTED = "interrupted"
 
 
 class Failed(Exception):
@@ -109,6 +113,8 @@ def job(
                     )
                 )
             why = finish(ranks, options.limit)
+        except KeyboardInterrupt:
+            why = INTERRUPTED
         finally:
             stop(ranks)
         paths = [path.with_suffix(f".{rank}") for rank in range(options.ranks)]
@@ -188,7 +194,11 @@ def rows_of(
             if name in failed:
                 cells[name] = {"failed": failed[name]}
                 continue
-            found = [report.cell([rank["rows"][i] for rank in ranks]) for ranks in rounds[name]]
+            every = [[rank["rows"][i : i + 1] for rank in ranks] for ranks in rounds[name]]
+            if not every or not all(row for ranks in every for row in ranks):
+                cells[name] = {"failed": "not measured"}
+                continue
+            found = [report.cell([row[0] for row in ranks]) for ranks in every]
             bad = [cell for cell in found if "failed" in cell]
             cells[name] = bad[0] if bad else found[0]
             if not bad:
@@ -289,8 +299,8 @@ def show(record: dict[str, Any], options: argparse.Namespace) -> list[list[dict[
 
 def main() -> None:
     options = parse()
-    # As an interrupt does: what is running is ended on the way out.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # An interrupt ends what is running; what was measured until then is kept.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     here = machine(usable())
     count = len(here["gpus"])
     options.ranks = options.ranks or max(count, 2)
@@ -300,23 +310,24 @@ def main() -> None:
     rounds: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in options.contenders}
     failed: dict[str, str] = {}  # without a result
     ended: dict[str, str] = {}  # before all was measured
-    for i in range(options.rounds):
-        for name in options.contenders:
-            if name in failed:
-                continue
-            say(f"round {i + 1} of {options.rounds}: {name}")
-            try:
-                found, why = turn(name, options, first=i == 0)
-                rounds[name].append(found)
-            except Failed as failure:
-                failed[name] = why = str(failure)
-            if why:
-                say(f"{name}: {why}")
-                ended.setdefault(name, why)
+    begun, why = time.monotonic(), ""
+    for i, name in itertools.product(range(options.rounds), options.contenders):
+        if name in failed or why == INTERRUPTED:
+            continue
+        say(f"{time.monotonic() - begun:4.0f} s: round {i + 1} of {options.rounds}: {name}")
+        try:
+            found, why = turn(name, options, first=i == 0)
+            rounds[name].append(found)
+        except Failed as failure:
+            failed[name] = why = str(failure)
+        if why:
+            say(f"{name}: {why}")
+            ended.setdefault(name, why)
+    interrupted = why == INTERRUPTED
     done = {name: every[0] for name, every in rounds.items() if every}
     rows = rows_of(rounds, failed, options)
     for name in report.OURS:
-        taken = choices(name, options) if name in options.contenders else {}
+        taken = choices(name, options) if name in options.contenders and not interrupted else {}
         for row in rows:
             row["contenders"].get(name, {}).update(taken.get((row["dtype"], row["bytes"]), {}))
     record: dict[str, Any] = {
@@ -351,6 +362,8 @@ def main() -> None:
     say(f"written: {out}")
     if any("wrong elements" in why for why in report.failures(record["rows"])):
         sys.exit("bench-gpu: sums are wrong (look above)")
+    if interrupted:
+        sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -283,16 +283,22 @@ def main() -> None:
     meeting = Meeting(rank, size)
     contender = Contender(options.contender, max([*options.sizes, 1024]), meeting)
     found: dict[str, Any] = {"rows": []}
+
+    def keep() -> None:
+        """Leave what there is, whatever becomes of the rest."""
+        path = options.path.with_suffix(f".{rank}")
+        path.with_suffix(path.suffix + "-new").write_text(json.dumps(found))
+        path.with_suffix(path.suffix + "-new").replace(path)
+
     for dtype, nbytes in itertools.product(options.dtypes, options.sizes):
         found["rows"].append(measure(contender, dtype, nbytes, options.seconds))
-    keep = options.path.with_suffix(f".{rank}")
-    keep.write_text(json.dumps(found))  # whatever becomes of the rest
+        keep()
     if options.overhead:
         found["overhead_us"] = overhead(contender)
-        keep.write_text(json.dumps(found))
+        keep()
     if options.ddp:
         found["ddp"] = ddp(contender)
-        keep.write_text(json.dumps(found))
+        keep()
     meeting.barrier()
     with contextlib.suppress(RuntimeError):
         dist.destroy_process_group()

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import gpu
@@ -89,3 +92,37 @@ def test_sizes_are_read(text: str, size: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(gpu.argparse.ArgumentTypeError):
         gpu.nbytes(text)
+
+
+def test_an_interrupt_keeps_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {
+        "contender": "ringlane",
+        "dtype": "f32",
+        "bytes": 8,
+        "calls_at_once": 100,
+        "us": [2.0],
+        "wrong": 0,
+    }
+
+    def turn(name: str, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], str]:
+        assert name == "ringlane", "nothing is started after an interrupt"
+        return [{"rows": [row]}, {"rows": [row, row]}], gpu.INTERRUPTED
+
+    machine = {"gpus": ["GPU"], "driver": "1", "torch": "2"}
+    monkeypatch.setattr(gpu, "turn", turn)
+    monkeypatch.setattr(gpu, "usable", lambda: None)
+    monkeypatch.setattr(gpu, "machine", lambda _: machine)
+    monkeypatch.setattr(
+        sys, "argv", ["gpu.py", "--sizes", "8", "4K", "--dtypes", "f32", "--out", str(tmp_path)]
+    )
+    with pytest.raises(SystemExit) as ended:
+        gpu.main()
+    assert ended.value.code == 130
+    kept = json.loads((tmp_path / "gpu-1-gpu.json").read_text())
+    assert kept["ended"] == {"ringlane": "interrupted"}
+    first, second = [r["contenders"]["ringlane"] for r in kept["rows"]]
+    assert first["p50_us"] == 2.0
+    assert second == {"failed": "not measured"}
+    assert "2.00" in capsys.readouterr().out
