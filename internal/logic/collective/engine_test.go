@@ -16,9 +16,9 @@ func TestEngineChoice(t *testing.T) {
 		want     string
 	}{
 		{schedule.AllReduce, 8<<20 - 1, "", ""},
-		{schedule.AllReduce, 8 << 20, "", "oneshot:engine:12x512"},
-		{schedule.AllReduce, 1 << 30, "", "oneshot:engine:12x512"},
-		{schedule.AllGather, 8 << 20, "", "direct:engine:12x512"},
+		{schedule.AllReduce, 1 << 30, "", ""},
+		{schedule.AllReduce, 1 << 30, "engine", "oneshot:engine:12x512"},
+		{schedule.AllGather, 8 << 20, "engine", "direct:engine:12x512"},
 		{schedule.AllReduce, 64 << 20, "slot", ""},
 		{schedule.AllReduce, 64 << 20, "line", ""},
 		{schedule.AllReduce, 64 << 20, "direct", ""},

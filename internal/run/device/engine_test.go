@@ -154,30 +154,21 @@ func TestEngineGraph(t *testing.T) {
 	})
 }
 
-// TestEngineBySize makes a sum that is long enough to be carried by copy engines
-// unasked, in pieces as on a GPU, and one that is not.
-func TestEngineBySize(t *testing.T) {
-	t.Setenv("RINGLANE_P2P", P2POff)
+// TestEngineLarge makes a sum in pieces as long as on a GPU.
+func TestEngineLarge(t *testing.T) {
 	t.Setenv("RINGLANE_DEVICE_WINDOW", "40M")
-	together(t, 2, func(r *rank) error {
-		for count, want := range map[int]bool{1<<20 - 1: false, 1<<20 + 77: true} {
-			call := Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: count, In: r.alloc(8 * count), Out: r.alloc(8 * count)}
-			if c := r.Describe(call); c.Engine != want {
-				return fmt.Errorf("%d bytes: %v", 8*count, c)
-			}
-			if !want {
-				continue
-			}
-			r.set(call.In, words(count, r.rank, 0))
-			r.must(r.Enqueue(call, r.stream))
-			r.must(r.Synchronize(r.stream))
-			sum, other := words(count, 0, 0), words(count, 1, 0)
-			for i := 0; i < len(sum); i += 8 {
-				binary.LittleEndian.PutUint64(sum[i:], binary.LittleEndian.Uint64(sum[i:])+binary.LittleEndian.Uint64(other[i:]))
-			}
-			if !bytes.Equal(r.get(call.Out, len(sum)), sum) {
-				return fmt.Errorf("the sum of %d words is wrong", count)
-			}
+	engines(t, func(r *rank) error {
+		const count = 1<<20 + 77
+		call := Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: count, In: r.alloc(8 * count), Out: r.alloc(8 * count)}
+		r.set(call.In, words(count, r.rank, 0))
+		r.must(r.Enqueue(call, r.stream))
+		r.must(r.Synchronize(r.stream))
+		sum, other := words(count, 0, 0), words(count, 1, 0)
+		for i := 0; i < len(sum); i += 8 {
+			binary.LittleEndian.PutUint64(sum[i:], binary.LittleEndian.Uint64(sum[i:])+binary.LittleEndian.Uint64(other[i:]))
+		}
+		if !bytes.Equal(r.get(call.Out, len(sum)), sum) {
+			return fmt.Errorf("the sum of %d words is wrong", count)
 		}
 		return nil
 	})

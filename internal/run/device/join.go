@@ -134,7 +134,9 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 	layout := layouts[host]
 	d.geometry = geometryOf(layout)
 	bytes = uint64(layout.Bytes())
-	d.engine.place(collective.LayOutEngine(d.options.Window, d.size, layout, host), bytes)
+	if override.Engines {
+		d.engine.place(collective.LayOutEngine(d.options.Window, d.size, layout, host), bytes)
+	}
 	if more := d.engine.bytes(); more > 0 {
 		bytes = d.engine.at + more
 	}
