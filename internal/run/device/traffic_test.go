@@ -5,12 +5,15 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"ringlane/internal/hardware/cuda"
+	"ringlane/internal/hardware/cuda/kernels"
 	"ringlane/internal/logic/collective"
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
+	"ringlane/internal/run/communicator"
 )
 
 // words are n numbers that depend on where they come from.
@@ -27,39 +30,67 @@ func words(n int, from, salt int) []byte {
 // call leaves in memory is in the way of all others.
 func TestMany(t *testing.T) {
 	start := seed(t)
-	const n, rounds, batch, most = 3, 40, 50, 700
-	together(t, n, func(r *rank) error {
-		random := rand.New(rand.NewPCG(start, 0))
-		in, out := r.alloc(8*most*n), r.alloc(8*most*n*batch)
-		r.set(in, words(most*n, r.rank, 0))
-		r.devices.Line = 128 // whatever a probe under load says
-		want := make([][]byte, batch)
-		for range rounds {
-			for i := range want {
-				call := randomCall(random, n, onGPU)
-				call.Type, call.Op, call.Count = dtype.I64, dtype.Sum, random.IntN(most)
-				call.In, call.Out = in, out+cuda.Pointer(8*most*n*i)
-				r.devices.DeviceOverride = collective.DeviceOverride{
-					Algorithm: []string{"oneshot", "direct", ""}[random.IntN(3)],
-					Blocks:    1 + random.IntN(4), Threads: 64 << random.IntN(2),
-				}
-				r.devices.Slots = random.IntN(2) == 0
-				r.devices.Lines = !r.devices.Slots
-				r.mu.Lock()
-				r.forget()
-				r.mu.Unlock()
-				r.must(r.Enqueue(call, r.stream))
-				want[i] = expected(&call, n, r.rank)
-			}
-			r.must(r.Synchronize(r.stream))
-			for i := range want {
-				if got := r.get(out+cuda.Pointer(8*most*n*i), len(want[i])); !bytes.Equal(got, want[i]) {
-					return fmt.Errorf("call %d of a batch differs", i)
-				}
+	together(t, 3, func(r *rank) error { return r.traffic(start, 40) })
+}
+
+// TestWrap makes such calls where the lower half of every epoch and of every
+// count of slots wraps to 0.
+func TestWrap(t *testing.T) {
+	start := seed(t)
+	together(t, 3, func(r *rank) error {
+		const begin = 1<<32 - 20
+		counts := func(n uint64) []byte {
+			return bytes.Repeat(binary.LittleEndian.AppendUint64(nil, begin), int(n/8))
+		}
+		field, _ := reflect.TypeFor[kernels.State]().FieldByName("Epoch")
+		first := uint64(field.Offset)
+		r.set(r.Comm.memory.state+cuda.Pointer(first), counts(stateBytes-first))
+		lines := 2 * r.geometry.LineHalf
+		for p := range r.size {
+			if p != r.rank {
+				r.set(r.Comm.memory.peers[p].inbox+cuda.Pointer(lines), counts(r.geometry.ControlBytes()-lines))
 			}
 		}
-		return nil
+		if err := r.host.Do(communicator.Call{Collective: schedule.Barrier}); err != nil {
+			return err
+		}
+		return r.traffic(start, 4)
 	})
+}
+
+// traffic makes rounds of 50 random calls.
+func (r *rank) traffic(seed uint64, rounds int) error {
+	const batch, most = 50, 700
+	n, random := r.size, rand.New(rand.NewPCG(seed, 0))
+	in, out := r.alloc(8*most*n), r.alloc(8*most*n*batch)
+	r.set(in, words(most*n, r.rank, 0))
+	r.devices.Line = 128 // whatever a probe under load says
+	want := make([][]byte, batch)
+	for range rounds {
+		for i := range want {
+			call := randomCall(random, n, onGPU)
+			call.Type, call.Op, call.Count = dtype.I64, dtype.Sum, random.IntN(most)
+			call.In, call.Out = in, out+cuda.Pointer(8*most*n*i)
+			r.devices.DeviceOverride = collective.DeviceOverride{
+				Algorithm: []string{"oneshot", "direct", ""}[random.IntN(3)],
+				Blocks:    1 + random.IntN(4), Threads: 64 << random.IntN(2),
+			}
+			r.devices.Slots = random.IntN(2) == 0
+			r.devices.Lines = !r.devices.Slots
+			r.mu.Lock()
+			r.forget()
+			r.mu.Unlock()
+			r.must(r.Enqueue(call, r.stream))
+			want[i] = expected(&call, n, r.rank)
+		}
+		r.must(r.Synchronize(r.stream))
+		for i := range want {
+			if got := r.get(out+cuda.Pointer(8*most*n*i), len(want[i])); !bytes.Equal(got, want[i]) {
+				return fmt.Errorf("call %d of a batch differs", i)
+			}
+		}
+	}
+	return nil
 }
 
 // expected is what a call on words leaves.

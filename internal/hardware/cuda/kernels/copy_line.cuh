@@ -3,9 +3,9 @@
 #pragma once
 #include "line.cuh"
 
-template <u32 line> RL_DEVICE void copy_lines(const Exchange &p)
+// copy_lines_by has n rows in flight in each warp.
+template <u32 line, bool whole, int n> RL_DEVICE void copy_lines_by(const Exchange &p)
 {
-	constexpr int n = 4; // rows in flight
 	const Line l = Line::of(p);
 	u32 most = 1;
 	for (u32 i = 0; i < p.count; i++)
@@ -30,7 +30,7 @@ template <u32 line> RL_DEVICE void copy_lines(const Exchange &p)
 				Pair v[n];
 #pragma unroll
 				for (int j = 0; j < n; j++)
-					v[j] = own_pair<line, false>(l, s, row_of(l, pass, k + j * l.warps));
+					v[j] = own_pair<line, whole>(l, s, row_of(l, pass, k + j * l.warps));
 #pragma unroll
 				for (int j = 0; j < n; j++)
 					if (k + j * l.warps < limit)
@@ -51,10 +51,23 @@ template <u32 line> RL_DEVICE void copy_lines(const Exchange &p)
 #pragma unroll
 				for (int j = 0; j < n; j++)
 					if (k + j * l.warps < limit)
-						keep_pair<line, false>(l, s, row_of(l, pass, k + j * l.warps), v[j]);
+						keep_pair<line, whole>(l, s, row_of(l, pass, k + j * l.warps), v[j]);
 			}
 		}
 		barrier();
 	}
 	advance(p, 1);
+}
+
+template <u32 line> RL_DEVICE void copy_lines(const Exchange &p)
+{
+	bool whole = ((p.in | p.out) & 7) == 0;
+	for (u32 i = 0; i < p.count; i++) {
+		const Peer &peer = p.peers[i];
+		whole = whole && ((peer.send_at | peer.send_bytes | peer.recv_at | peer.recv_bytes) & 7) == 0;
+	}
+	if (whole)
+		copy_lines_by<line, true, 4>(p);
+	else
+		copy_lines_by<line, false, 1>(p);
 }
