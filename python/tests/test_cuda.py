@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import random
 from typing import Any
 
 import pytest
 from cuda_ranks import init, mine, total
 from ranks import Job, rank, size
 from test_parity import CASES, DTYPES, LAYOUTS, _attempt, _case, _layouts
+
+WIDE_ENOUGH = ("float32", "bfloat16", "float16", "float64", "int32", "int64", "uint8")
 
 
 def eager() -> None:
@@ -170,9 +174,44 @@ def _refused(device: Any) -> None:
     assert dist.group.WORLD._cuda.paths()
 
 
+def many() -> None:
+    """Ten thousand sums of random lengths and types on three streams, every one verified."""
+    import torch
+    import torch.distributed as dist
+
+    device, n, me = init(), size(), rank()
+    seed = int(os.environ["TEST_SEED"])
+    dice = random.Random(seed)  # noqa: S311  the same on all ranks
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    wrong = torch.zeros(3, dtype=torch.int64, device=device)
+    longest = 1 << 20
+    steps = torch.arange(longest, device=device)
+    torch.cuda.synchronize()
+    for call in range(10_000):
+        count = 1 + dice.randrange(1 << dice.choice((3, 6, 10, 13, 16) if call % 50 else (18, 20)))
+        dtype = getattr(torch, dice.choice(WIDE_ENOUGH))
+        salt, lane = dice.randrange(100), dice.randrange(3)
+        with torch.cuda.stream(streams[lane]):
+            # Small integers, whose sums every type holds exactly.
+            terms = (steps[:count] + salt) % 5
+            x = (terms + me).to(dtype)
+            dist.all_reduce(x)
+            want = terms * n + n * (n - 1) // 2
+            wrong[lane] += x.ne(want.to(dtype)).sum()
+        if call % 500 == 499:
+            torch.cuda.synchronize()
+            assert not wrong.any(), f"wrong elements by call {call} (seed {seed})"
+    dist.destroy_process_group()
+
+
 def test_eager(job: Job, cuda_gpus: int) -> None:
     job.run(2, "eager")
 
 
 def test_eager_through_host_memory(job: Job, cuda_gpus: int) -> None:
     job.run(2, "eager", env={"RINGLANE_P2P": "off"})
+
+
+def test_ten_thousand_sums(job: Job, cuda_gpus: int) -> None:
+    seed = random.randrange(1 << 32)  # noqa: S311
+    job.run(2, "many", env={"TEST_SEED": str(seed)})
