@@ -156,8 +156,8 @@ func (d *Comm) try(mine view, tries []Candidate) (int, error) {
 		p := tries[i].Rank
 		path := &mine.Paths[p]
 		path.Push, path.Pull, path.Latency = v.Push, v.Pull, v.Latency
-		if v.Line != 0 {
-			mine.Lines[p] = v.Line
+		if v.Line != 0 { // many that came whole are no promise where none is expected
+			mine.Lines[p] = min(mine.Lines[p], v.Line)
 		}
 		if v.Veto != "" {
 			mine.Kinds[p], path.Why = Host, v.Veto
@@ -203,7 +203,7 @@ func (d *Comm) reachHosts(places [][]int, bytes uint64) (line int, err error) {
 		return 0, err
 	}
 	verdicts, err := probe(d, tries)
-	line = 128
+	line = 64 // what a processor's caches keep together
 	vetoes := ""
 	for i, v := range verdicts {
 		if v.Veto != "" {
