@@ -27,7 +27,7 @@ type Parameters struct {
 }
 
 // Reference is the machine that the built-in table is for: a 16-core Xeon, by a
-// fit to the medians of allreduce that bench/peers-intel-xeon-16-cores.json has
+// fit to the medians of allreduce that bench/gloo-intel-xeon-16-cores.json has
 // for 2, 4 and 8 ranks up to 256 KiB (2026-11-29), which it meets to 8 % on
 // average; a test has the figures. What allreduce does not show is assumed:
 // Copy and Far from plain copies within and beyond a core's cache, Switch from
