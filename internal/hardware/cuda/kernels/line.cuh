@@ -35,8 +35,8 @@ template <u32 line> RL_DEVICE u64 rows(u64 bytes) { return (words(bytes) + Row<l
 // share is how many of n rows are this block's.
 RL_DEVICE u32 share(u64 n) { return n > block() ? (u32)((n - block() + blocks() - 1) / blocks()) : 0; }
 
-// Turn is one exchange with one peer.
-struct Turn {
+// Way is where one exchange with one peer goes.
+struct Way {
 	Pair *out, *in; // this block's region of the half
 	u64 flag;
 };
@@ -68,10 +68,10 @@ RL_DEVICE u32 pass_rows(const Line &l, u64 rows, u32 pass)
 	return left < l.region ? (u32)left : l.region;
 }
 
-RL_DEVICE Turn turn(const Exchange &p, const Line &l, const Peer &peer, u64 epoch)
+RL_DEVICE Way way(const Exchange &p, const Line &l, const Peer &peer, u64 epoch)
 {
 	u64 at = (epoch & 1) * p.geometry.line_half + (u64)block() * p.region;
-	return Turn{(Pair *)(peer.outbox + at), (Pair *)(peer.inbox + at), epoch};
+	return Way{(Pair *)(peer.outbox + at), (Pair *)(peer.inbox + at), epoch};
 }
 
 // own_pair is this lane's words of a row of s. If s is whole, it is aligned and
@@ -111,7 +111,7 @@ template <u32 line, bool whole> RL_DEVICE void keep_pair(const Line &l, const Sp
 		store_word(s, at + 1, v.hi);
 }
 
-template <u32 line> RL_DEVICE void send_pair(const Line &l, const Turn &t, u32 k, Pair v)
+template <u32 line> RL_DEVICE void send_pair(const Line &l, const Way &t, u32 k, Pair v)
 {
 	if (Row<line>::flagged(l.lane))
 		v.hi = t.flag;
@@ -121,7 +121,7 @@ template <u32 line> RL_DEVICE void send_pair(const Line &l, const Turn &t, u32 k
 // receive waits until all lanes have their pairs of up to n rows: rows k,
 // k+step, ... of the region, those below limit. It reports whether they came.
 template <u32 line, int n>
-RL_DEVICE bool receive(const Exchange &p, const Line &l, const Peer &peer, const Turn &t, u32 k, u32 step, u32 limit,
+RL_DEVICE bool receive(const Exchange &p, const Line &l, const Peer &peer, const Way &t, u32 k, u32 step, u32 limit,
 		       Pair (&v)[n])
 {
 	Watch w = {0, 0};

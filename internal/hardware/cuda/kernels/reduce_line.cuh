@@ -19,7 +19,7 @@ RL_DEVICE bool reduce_rows(const Exchange &p, const Line &l, u32 pass, u32 excha
 				term[j] = own_pair<line, whole>(l, own, row_of(l, pass, k + j * l.warps));
 		} else {
 			const Peer &peer = p.peers[i - (i > p.position)];
-			Turn t = turn(p, l, peer, epoch_of(p, peer) + pass * exchanges + 1);
+			Way t = way(p, l, peer, epoch_of(p, peer) + pass * exchanges + 1);
 			if (!receive<line, n>(p, l, peer, t, k, l.warps, limit, term))
 				return false;
 		}
@@ -51,7 +51,7 @@ template <class T, u32 line, bool whole, int n, int sends> RL_DEVICE void reduce
 	for (u32 pass = 0; pass < passes; pass++) {
 		for (u32 i = 0; i < p.count; i++) {
 			const Peer &peer = p.peers[(p.position + i) % p.count];
-			Turn t = turn(p, l, peer, epoch_of(p, peer) + pass * exchanges + 1);
+			Way t = way(p, l, peer, epoch_of(p, peer) + pass * exchanges + 1);
 			Span s = span(p.in, peer.send_at, peer.send_bytes);
 			u32 limit = pass_rows(l, rows<line>(s.bytes), pass);
 			for (u32 k = l.warp; k < limit; k += sends * l.warps) {
@@ -81,7 +81,7 @@ template <class T, u32 line, bool whole, int n, int sends> RL_DEVICE void reduce
 				// e+1 may go out row by row.
 				for (u32 i = 0; p.publish && i < p.count; i++) {
 					const Peer &peer = p.peers[(p.position + i) % p.count];
-					Turn t = turn(p, l, peer, epoch_of(p, peer) + pass * exchanges + 2);
+					Way t = way(p, l, peer, epoch_of(p, peer) + pass * exchanges + 2);
 					send_pair<line>(l, t, r, v[j]);
 				}
 			}
@@ -92,7 +92,7 @@ template <class T, u32 line, bool whole, int n, int sends> RL_DEVICE void reduce
 
 		for (u32 i = 0; i < p.count; i++) {
 			const Peer &peer = p.peers[i];
-			Turn t = turn(p, l, peer, epoch_of(p, peer) + pass * exchanges + 2);
+			Way t = way(p, l, peer, epoch_of(p, peer) + pass * exchanges + 2);
 			Span s = span(p.out, peer.gather_at, peer.gather_bytes);
 			u32 limit = pass_rows(l, rows<line>(s.bytes), pass);
 			for (u32 k = l.warp; k < limit; k += n * l.warps) {
