@@ -240,7 +240,7 @@ func TestLeaks(t *testing.T) {
 	var at, goroutines int
 	for i := range 6 {
 		t.Setenv("RINGLANE_P2P", []string{P2PAuto, P2POff}[i%2])
-		together(t, 3, func(r *rank) error {
+		together(t, atMost(t, 3), func(r *rank) error {
 			r.must(r.Enqueue(Call{Collective: 0, Type: 0, Count: 100, In: r.alloc(400), Out: r.alloc(400)}, r.stream))
 			return nil
 		})

@@ -64,6 +64,7 @@ func joined(t *testing.T, ranks int, machine string, environ ...string) []probeR
 			fmt.Sprint("RINGLANE_RANK=", rank), fmt.Sprint("RINGLANE_SIZE=", ranks))
 		c.Env = append(c.Env, environ...)
 		c.Stdout, c.Stderr = &outputs[rank], os.Stderr
+		endWithUs(t, c)
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +170,7 @@ func TestProbeOfHostMemory(t *testing.T) {
 // The GPUs of this machine, or the emulator's, trust each other, and it is said
 // how fast they are.
 func TestPathsAreMeasured(t *testing.T) {
-	together(t, 3, func(r *rank) error {
+	together(t, atMost(t, 3), func(r *rank) error {
 		for _, p := range r.Paths() {
 			if p.Kind != Same && (p.Push <= 0 || p.Pull <= 0 || p.Latency <= 0) {
 				return fmt.Errorf("not measured: %+v", p)

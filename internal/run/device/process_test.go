@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,7 +52,7 @@ type worker struct {
 func spawn(t *testing.T, scenario string, n int, environ ...string) []*worker {
 	t.Helper()
 	driver := cudatest.Open(t) // for them too
-	if !strings.Contains(driver.Devices()[0].Name, "Emulated") && slices.ContainsFunc(environ, func(e string) bool { return strings.HasPrefix(e, "RINGLANE_EMULATOR=") }) {
+	if !emulated(driver) && slices.ContainsFunc(environ, func(e string) bool { return strings.HasPrefix(e, "RINGLANE_EMULATOR=") }) {
 		t.Skip("GPUs cannot be made to fail: this is for the emulator")
 	}
 	dir, job := t.TempDir(), uniqueJob()
@@ -74,6 +76,7 @@ func spawn(t *testing.T, scenario string, n int, environ ...string) []*worker {
 			t.Fatal(err)
 		}
 		w.lines = bufio.NewScanner(out)
+		endWithUs(t, w.Cmd)
 		if err := w.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -84,6 +87,15 @@ func spawn(t *testing.T, scenario string, n int, environ ...string) []*worker {
 		all = append(all, w)
 	}
 	return all
+}
+
+// endWithUs has a process that is yet to start end with this one, even if it is
+// stopped then. The kernel ties Pdeathsig to the thread that forks: it is kept
+// for as long as the test runs.
+func endWithUs(t *testing.T, process *exec.Cmd) {
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
 // line is the next line that the rank writes.

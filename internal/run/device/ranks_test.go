@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -72,12 +73,33 @@ func (r *rank) within(do func() error) {
 // window is small, so that messages take several passes and rings wrap.
 const window = "256K"
 
+// emulated reports whether the driver is the emulator.
+func emulated(driver *cuda.Driver) bool {
+	return strings.Contains(driver.Devices()[0].Name, "Emulated")
+}
+
+// atMost is n, or what together can run on this machine's GPUs if that is less.
+func atMost(t *testing.T, n int) int {
+	t.Helper()
+	driver := cudatest.Open(t)
+	if emulated(driver) {
+		return n
+	}
+	return max(2, min(n, len(driver.Devices())))
+}
+
 // together runs body on n ranks, as goroutines of this process, on the GPUs that
-// there are, in turn. Faults that need processes of their own are in
+// there are, in turn. The emulator's may be shared; of one process on a real
+// GPU, what loads a module or frees memory waits for kernels that run there, and
+// these for other ranks. Faults that need processes of their own are in
 // fault_test.go.
 func together(t *testing.T, n int, body func(r *rank) error) {
 	t.Helper()
-	gpus := len(cudatest.Open(t).Devices())
+	driver := cudatest.Open(t)
+	gpus := len(driver.Devices())
+	if n > gpus && !emulated(driver) {
+		t.Skipf("%d ranks in one process need as many GPUs, and there are %d", n, gpus)
+	}
 	if os.Getenv("RINGLANE_DEVICE_WINDOW") == "" {
 		t.Setenv("RINGLANE_DEVICE_WINDOW", window)
 	}
