@@ -205,7 +205,7 @@ func (d *Devices) Choose(c schedule.Collective, bytes int) DeviceChoice {
 		return choice
 	}
 	limits := d.limits()
-	choice := DeviceChoice{Algorithm: directAllReduce.Name, Line: d.Line}
+	choice := DeviceChoice{Algorithm: directAllReduce.Name, Line: d.line()}
 	message := bytes // the longest between two ranks
 	shares, most := 2, slotThreads
 	if c == schedule.AllReduce {
@@ -226,7 +226,7 @@ func (d *Devices) Choose(c schedule.Collective, bytes int) DeviceChoice {
 		message = (bytes + d.Ranks - 1) / d.Ranks
 		shares = 4
 	}
-	line := message <= limits.line && (d.Line != shortLine || message <= limits.line16)
+	line := message <= limits.line && (choice.Line != shortLine || message <= limits.line16)
 	if d.Lines || d.Slots {
 		line = d.Lines
 	}
@@ -258,7 +258,15 @@ func (d *Devices) ring(c schedule.Collective, line bool) bool {
 }
 
 // Apart reports whether lines of so many bytes have halves of their own.
-func (d *Devices) Apart(line int) bool { return line == shortLine && d.Line != shortLine }
+func (d *Devices) Apart(line int) bool { return line == shortLine && d.line() != shortLine }
+
+// line is the bytes of a line, where nothing speaks for short ones.
+func (d *Devices) line() int {
+	if d.DeviceOverride.Line != 0 {
+		return d.DeviceOverride.Line
+	}
+	return d.Line
+}
 
 // HalfOf is the half that lines of so many bytes have.
 func (d *Devices) HalfOf(line int) int {
@@ -268,11 +276,16 @@ func (d *Devices) HalfOf(line int) int {
 	return d.Layout.Half
 }
 
+// rows is how many rows of lines a message takes.
+func (c DeviceChoice) rows(message int) int {
+	payload := deviceRow / c.Line * (c.Line - 8)
+	return max(1, (message+payload-1)/payload)
+}
+
 // lines gives a warp a row, as long as there are blocks. The more there is, the
 // more threads share a block, and what it costs to begin.
 func (d *Devices) lines(choice DeviceChoice, limits deviceLimits, message int) DeviceChoice {
-	payload := deviceRow / choice.Line * (choice.Line - 8)
-	rows := max(1, (message+payload-1)/payload)
+	rows := choice.rows(message)
 	threads := lineThreads
 	switch {
 	case message <= 16<<10:
@@ -297,6 +310,9 @@ func (d *Devices) lines(choice DeviceChoice, limits deviceLimits, message int) D
 // the others move data.
 const leastShare = 64
 
+// leastPiece is worth a fence.
+const leastPiece = 4 << 10
+
 // bulk gives every block that has a ring a piece, and cuts pieces down to what
 // a fence each is worth. Blocks are shared out to roles.
 func (d *Devices) bulk(choice DeviceChoice, shares, most, message int) DeviceChoice {
@@ -312,7 +328,7 @@ func (d *Devices) bulk(choice DeviceChoice, shares, most, message int) DeviceCho
 		choice.Piece = min(32<<10, d.Layout.SlotBytes)
 		return choice
 	}
-	each := max((message+choice.Blocks-1)/choice.Blocks, 4<<10)
+	each := max((message+choice.Blocks-1)/choice.Blocks, leastPiece)
 	choice.Piece = min(1<<bits.Len(uint(each-1)), d.Layout.SlotBytes)
 	if d.DeviceOverride.Blocks == 0 {
 		choice.Blocks = max(1, min(choice.Blocks, (message+choice.Piece-1)/choice.Piece))

@@ -24,9 +24,6 @@ func devices(t testing.TB, ranks int, host bool, override string) *Devices {
 	if host {
 		line = 64
 	}
-	if o.Line != 0 {
-		line = o.Line
-	}
 	return &Devices{Ranks: ranks, Host: host, Line: line, Blocks: 128, Threads: 1024, Layout: layout, DeviceOverride: o}
 }
 

@@ -155,9 +155,6 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 	if staged != 0 {
 		line = min(line, staged)
 	}
-	if override.Line != 0 {
-		line = override.Line
-	}
 	d.devices = collective.Devices{Ranks: d.size, Host: host, Line: line, Layout: layout, Engine: d.engine.layout, DeviceOverride: override}
 	d.devices.Blocks, d.devices.Threads, d.devices.Shared = d.room()
 
