@@ -252,14 +252,18 @@ func (d *Comm) schedule(call *Call, algorithm string) (*scheduled, error) {
 
 // Describe says how a call would be carried out.
 func (d *Comm) Describe(call Call) collective.DeviceChoice {
-	bytes := call.Count * call.Type.Size()
+	return d.devices.Choose(call.Collective, bytesOf(call))
+}
+
+// bytesOf is what a call is chosen by.
+func bytesOf(call Call) int {
 	switch {
 	case call.SendCounts != nil:
-		bytes = collective.Uneven
+		return collective.Uneven
 	case call.Collective == schedule.Barrier:
-		bytes = 0
+		return 0
 	}
-	return d.devices.Choose(call.Collective, bytes)
+	return call.Count * call.Type.Size()
 }
 
 func (p *plan) prepare() (err error) {
