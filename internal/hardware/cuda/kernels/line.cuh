@@ -11,7 +11,8 @@
 // flags. So a rank that has received exchange e from a peer knows that the peer
 // is done with e-1, and may write e+1 over it: two halves are enough, and there
 // are no credits. Across launches the same follows from their order on a stream.
-// Between the exchanges of a launch the block meets at a barrier.
+// Between the exchanges of a launch the block meets at a barrier, except where
+// every row goes to and fro by itself (gather_pass in reduce_line.cuh).
 #pragma once
 #include "element.cuh"
 #include "user.cuh"

@@ -40,74 +40,106 @@ RL_DEVICE bool reduce_rows(const Exchange &p, const Line &l, u32 pass, u32 excha
 	return true;
 }
 
-// reduce_lines_by has n rows in flight in each warp, and sends rows that go out.
-template <class T, u32 line, bool whole, int n, int sends> RL_DEVICE void reduce_lines_by(const Exchange &p)
+// send_rows sends a peer up to n rows of its range of in, from row k of a pass on.
+template <u32 line, bool whole, int n>
+RL_DEVICE void send_rows(const Exchange &p, const Line &l, const Peer &peer, u32 exchange, u32 pass, u32 k, u32 limit)
 {
-	const Line l = Line::of(p);
-	const u32 exchanges = p.publish ? 2 : 1;
-	const u32 passes = p.peers[0].passes; // the same for all
-	const Span own = span(p.in, p.own_in, p.own_bytes), out = span(p.out, p.own_out, p.own_bytes);
+	const Span s = span(p.in, peer.send_at, peer.send_bytes);
+	const Way w = way(p, l, peer, epoch_of(p, peer) + exchange);
+	Pair v[n];
+#pragma unroll
+	for (int j = 0; j < n; j++)
+		v[j] = own_pair<line, whole>(l, s, row_of(l, pass, k + j * l.warps));
+#pragma unroll
+	for (int j = 0; j < n; j++)
+		if (k + j * l.warps < limit)
+			send_pair<line>(l, w, k + j * l.warps, v[j]);
+}
 
-	for (u32 pass = 0; pass < passes; pass++) {
-		for (u32 i = 0; i < p.count; i++) {
-			const Peer &peer = p.peers[(p.position + i) % p.count];
-			Way t = way(p, l, peer, epoch_of(p, peer) + pass * exchanges + 1);
-			Span s = span(p.in, peer.send_at, peer.send_bytes);
-			u32 limit = pass_rows(l, rows<line>(s.bytes), pass);
-			for (u32 k = l.warp; k < limit; k += sends * l.warps) {
-				Pair v[sends];
+// send_pass sends all peers a pass.
+template <u32 line, bool whole, int n>
+RL_DEVICE void send_pass(const Exchange &p, const Line &l, u32 exchange, u32 pass)
+{
+	for (u32 i = 0; i < p.count; i++) {
+		const Peer &peer = p.peers[(p.position + i) % p.count];
+		const u32 limit = pass_rows(l, rows<line>(peer.send_bytes), pass);
+		for (u32 k = l.warp; k < limit; k += n * l.warps)
+			send_rows<line, whole, n>(p, l, peer, exchange, pass, k, limit);
+	}
+}
+
+// reduce_pass reduces the own range, and with publish shows each row to all.
+template <class T, u32 line, bool whole, int n>
+RL_DEVICE bool reduce_pass(const Exchange &p, const Line &l, u32 exchanges, u32 pass)
+{
+	const Span own = span(p.in, p.own_in, p.own_bytes), out = span(p.out, p.own_out, p.own_bytes);
+	const u32 limit = pass_rows(l, rows<line>(own.bytes), pass);
+	for (u32 k = l.warp; k < limit; k += n * l.warps) {
+		Pair v[n];
+		if (!reduce_rows<T, line, whole, n>(p, l, pass, exchanges, own, k, limit, v))
+			return false;
 #pragma unroll
-				for (int j = 0; j < sends; j++)
-					v[j] = own_pair<line, whole>(l, s, row_of(l, pass, k + j * l.warps));
-#pragma unroll
-				for (int j = 0; j < sends; j++)
-					if (k + j * l.warps < limit)
-						send_pair<line>(l, t, k + j * l.warps, v[j]);
+		for (int j = 0; j < n; j++) {
+			u32 r = k + j * l.warps;
+			if (r >= limit)
+				continue;
+			keep_pair<line, whole>(l, out, row_of(l, pass, r), v[j]);
+			for (u32 i = 0; p.publish && i < p.count; i++) {
+				const Peer &peer = p.peers[(p.position + i) % p.count];
+				Way w = way(p, l, peer, epoch_of(p, peer) + pass * exchanges + 2);
+				send_pair<line>(l, w, r, v[j]);
 			}
 		}
+	}
+	return true;
+}
 
-		u32 limit = pass_rows(l, rows<line>(own.bytes), pass);
+// gather_pass takes what the peers show, and sends them the next pass. A row that
+// a peer has shown says that it is done with the row that this rank sent it for
+// that, so the next may go there: row by row, no warp waits for another.
+template <u32 line, bool whole, int n> RL_DEVICE bool gather_pass(const Exchange &p, const Line &l, u32 passes, u32 pass)
+{
+	for (u32 i = 0; i < p.count; i++) {
+		const Peer &peer = p.peers[i];
+		const Span s = span(p.out, peer.gather_at, peer.gather_bytes);
+		const Way w = way(p, l, peer, epoch_of(p, peer) + 2 * pass + 2);
+		const u32 limit = pass_rows(l, rows<line>(s.bytes), pass);
+		const u32 next = pass + 1 < passes ? pass_rows(l, rows<line>(peer.send_bytes), pass + 1) : 0;
 		for (u32 k = l.warp; k < limit; k += n * l.warps) {
 			Pair v[n];
-			if (!reduce_rows<T, line, whole, n>(p, l, pass, exchanges, own, k, limit, v))
-				return;
+			if (!receive<line, n>(p, l, peer, w, k, l.warps, limit, v))
+				return false;
 #pragma unroll
-			for (int j = 0; j < n; j++) {
-				u32 r = k + j * l.warps;
-				if (r >= limit)
-					continue;
-				keep_pair<line, whole>(l, out, row_of(l, pass, r), v[j]);
-				// A peer that has sent exchange e is done with e-1, so
-				// e+1 may go out row by row.
-				for (u32 i = 0; p.publish && i < p.count; i++) {
-					const Peer &peer = p.peers[(p.position + i) % p.count];
-					Way t = way(p, l, peer, epoch_of(p, peer) + pass * exchanges + 2);
-					send_pair<line>(l, t, r, v[j]);
-				}
-			}
+			for (int j = 0; j < n; j++)
+				if (k + j * l.warps < limit)
+					keep_pair<line, whole>(l, s, row_of(l, pass, k + j * l.warps), v[j]);
+			if (k < next)
+				send_rows<line, whole, n>(p, l, peer, 2 * pass + 3, pass + 1, k, next);
 		}
-		barrier();
-		if (!p.publish)
-			continue;
+	}
+	return true;
+}
 
-		for (u32 i = 0; i < p.count; i++) {
-			const Peer &peer = p.peers[i];
-			Way t = way(p, l, peer, epoch_of(p, peer) + pass * exchanges + 2);
-			Span s = span(p.out, peer.gather_at, peer.gather_bytes);
-			u32 limit = pass_rows(l, rows<line>(s.bytes), pass);
-			for (u32 k = l.warp; k < limit; k += n * l.warps) {
-				Pair v[n];
-				if (!receive<line, n>(p, l, peer, t, k, l.warps, limit, v))
-					return;
-#pragma unroll
-				for (int j = 0; j < n; j++)
-					if (k + j * l.warps < limit)
-						keep_pair<line, whole>(l, s, row_of(l, pass, k + j * l.warps), v[j]);
-			}
-		}
+// reduce_lines_by has n rows in flight in each warp while it reduces, and more
+// when it only moves them.
+template <class T, u32 line, bool whole, int n, int more> RL_DEVICE void reduce_lines_by(const Exchange &p)
+{
+	const Line l = Line::of(p);
+	const u32 passes = p.peers[0].passes; // the same for all
+	if (p.publish) {
+		send_pass<line, whole, more>(p, l, 1, 0);
+		for (u32 pass = 0; pass < passes; pass++)
+			if (!reduce_pass<T, line, whole, n>(p, l, 2, pass) || !gather_pass<line, whole, more>(p, l, passes, pass))
+				return;
+		return advance(p, 2);
+	}
+	for (u32 pass = 0; pass < passes; pass++) {
+		send_pass<line, whole, more>(p, l, pass + 1, pass);
+		if (!reduce_pass<T, line, whole, n>(p, l, 1, pass))
+			return;
 		barrier();
 	}
-	advance(p, exchanges);
+	advance(p, 1);
 }
 
 template <class T, u32 line> RL_DEVICE void reduce_lines(const Exchange &p)
@@ -117,7 +149,7 @@ template <class T, u32 line> RL_DEVICE void reduce_lines(const Exchange &p)
 	for (u32 i = 0; i < p.count; i++)
 		whole = whole && ((p.peers[i].send_at | p.peers[i].send_bytes | p.peers[i].gather_at | p.peers[i].gather_bytes) & 7) == 0;
 	if (whole)
-		reduce_lines_by<T, line, true, 2, 4>(p);
+		reduce_lines_by<T, line, true, T::per_word <= 4 ? 2 : 1, 4>(p);
 	else
 		reduce_lines_by<T, line, false, 1, 1>(p);
 }
