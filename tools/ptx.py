@@ -12,6 +12,7 @@ memory: spilled registers, or an array that is indexed.
 
 The compiler is NVRTC, which tools/setup-ptx.sh puts in build/cuda. It sees the sources without
 their path, and comments are taken out of its output, so that every machine gets the same PTX.
+What it and ptxas have made is kept there, for all clones: nothing is compiled twice.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import distributions
@@ -95,6 +96,26 @@ def sources(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(paths)}
 
 
+def parts(name: str, files: dict[str, bytes]) -> dict[str, bytes]:
+    """A source and all that it may include."""
+    found = {name: files[name]}
+    for included in re.findall(rb'(?m)^#include "(.+)"$', files[name]):
+        if included.decode() in files:
+            found |= parts(included.decode(), files)
+    return found
+
+
+def kept(path: Path, make: Callable[[], bytes]) -> bytes:
+    """A file, which is made if it is not there."""
+    if not path.is_file():
+        made = make()
+        path.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            (Path(folder) / path.name).write_bytes(made)
+            (Path(folder) / path.name).rename(path)
+    return path.read_bytes()
+
+
 def without_comments(ptx: str) -> str:
     """PTX without comments and empty lines: they tell the compiler's build, and number calls
     from the start of the process."""
@@ -125,8 +146,9 @@ class Compiler:
         return buffer.value.decode()
 
     def ptx(self, module: Module, capability: int, files: dict[str, bytes]) -> bytes:
-        """The PTX of a module. What the compiler has to say makes it fail, warnings too."""
-        headers = {name: text for name, text in files.items() if name.endswith(".cuh")}
+        """The PTX of a module, of its source and headers. What the compiler has to say makes it
+        fail, warnings too."""
+        headers = {name: text for name, text in files.items() if name != module.source}
         options = [f"--gpu-architecture=compute_{capability}", *OPTIONS]
         options += [f"--define-macro={macro}" for macro in module.macros]
         program = ctypes.c_void_p()
@@ -161,9 +183,22 @@ def compiled(chosen: list[Module], capabilities: Iterable[int], folder: Path) ->
     """PTX by its name in ptx/, such as compute_80/f32."""
     compiler = Compiler()
     files = sources(folder)
-    jobs = {f"compute_{c}/{m.name}": (m, c, files) for m in chosen for c in capabilities}
+    myself = Path(__file__).read_bytes()
+
+    def one(job: tuple[Module, int]) -> bytes:
+        module, capability = job
+        needed = parts(module.source, files)
+        key = hashlib.sha256(repr((myself, module, capability, needed)).encode()).hexdigest()
+        return gzip.decompress(
+            kept(
+                CUDA / "made" / f"{key}.ptx.gz",
+                lambda: gzip.compress(compiler.ptx(module, capability, needed)),
+            )
+        )
+
+    jobs = {f"compute_{c}/{m.name}": (m, c) for m in chosen for c in capabilities}
     with ThreadPoolExecutor() as pool:
-        return dict(zip(jobs, pool.map(lambda job: compiler.ptx(*job), jobs.values())))
+        return dict(zip(jobs, pool.map(one, jobs.values())))
 
 
 def distinct(ptx: dict[str, bytes]) -> dict[str, bytes]:
@@ -277,20 +312,17 @@ def usages(report: str) -> list[Usage]:
 
 
 def resources(ptx: dict[str, bytes]) -> dict[tuple[str, str], list[Usage]]:
-    """What each function takes, by module and GPU. Reports are kept: ptxas takes its time."""
-    reports = CUDA / "reports"
-    reports.mkdir(exist_ok=True)
+    """What each function takes, by module and GPU."""
+
+    def report(text: bytes, gpu: str) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            return assemble(text, gpu, Path(folder, "module.cubin")).encode()
 
     def one(item: tuple[str, bytes]) -> tuple[tuple[str, str], list[Usage]]:
         target, module = item[0].split("/")
         gpu = target.replace("compute", "sm")
-        kept = reports / f"{hashlib.sha256(item[1]).hexdigest()}.txt"
-        if not kept.is_file():
-            with tempfile.TemporaryDirectory(dir=reports) as folder:
-                report = Path(folder, "report.txt")
-                report.write_text(assemble(item[1], gpu, Path(folder, "module.cubin")))
-                report.rename(kept)
-        said = kept.read_text()
+        path = CUDA / "reports" / f"{hashlib.sha256(item[1]).hexdigest()}.txt"
+        said = kept(path, lambda: report(item[1], gpu)).decode()
         if "warning" in said:
             raise Failure(f"ptxas, {module} for {gpu}:\n{said}")
         return (module, gpu), usages(said)

@@ -64,6 +64,20 @@ def test_a_wrong_line_says_why(folder: Path, build: str, why: str) -> None:
         ptx.modules(folder)
 
 
+def test_parts_are_what_is_included(folder: Path) -> None:
+    (folder / "adds.cuh").write_text('#include "deep.cuh"\n#include "../elsewhere.h"\n')
+    (folder / "deep.cuh").write_text('  // #include "other.cuh"\n')
+    (folder / "other.cuh").write_text("")
+    assert ptx.parts("add.cu", ptx.sources(folder)).keys() == {"add.cu", "adds.cuh", "deep.cuh"}
+
+
+def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    assert ptx.kept(path, lambda: b"one") == b"one"
+    assert ptx.kept(path, lambda: b"two") == b"one"
+    assert list(path.parent.iterdir()) == [path]
+
+
 def test_comments_are_taken_out() -> None:
     text = "//\n// Build ID: 7\n\n.version 8.4\n\t// begin inline asm\n\t{ // callseq 7, 0\n"
     assert ptx.without_comments(text) == ".version 8.4\n\t{\n"
@@ -144,14 +158,15 @@ needs_compiler = pytest.mark.skipif(
 
 
 @needs_compiler
-def test_ptx_does_not_depend_on_where_sources_lie(folder: Path, tmp_path: Path) -> None:
-    other = tmp_path / "elsewhere"
-    other.mkdir()
-    for name, text in ptx.sources(folder).items():
-        (other / name).write_bytes(text)
+def test_ptx_is_the_same_each_time(folder: Path) -> None:
     made = ptx.compiled(ptx.modules(folder), (70, 90), folder)
     assert made.keys() == {"compute_70/f32", "compute_90/f32", "compute_70/i32", "compute_90/i32"}
-    assert made == ptx.compiled(ptx.modules(other), (70, 90), other)
+    files = ptx.sources(folder)
+    del files["build.txt"]
+    for module in reversed(ptx.modules(folder)):  # anew: nothing is kept of this
+        for capability in (70, 90):
+            again = ptx.Compiler().ptx(module, capability, files)
+            assert made[f"compute_{capability}/{module.name}"] == again
     assert b".target sm_90" in made["compute_90/f32"]
     assert b"add.rn.f32" in made["compute_90/f32"]
     assert b"//" not in made["compute_90/f32"]
