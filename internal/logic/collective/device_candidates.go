@@ -78,8 +78,9 @@ func (d *Devices) canLead(c schedule.Collective, choice DeviceChoice, bytes int)
 	}
 	most := min(maxDeviceBlocks, d.Blocks)
 	switch {
-	case choice.Engine: // the threads that reduce have little to do
-		return bytes >= leastEngine && choice.Threads == min(engineThreads, d.Threads)
+	case choice.Engine: // blocks and threads are of what reduces, and that is little
+		reduces := c == schedule.AllReduce || c == schedule.ReduceScatter || c == schedule.Reduction
+		return bytes >= leastEngine && choice.Threads == power(min(engineThreads, d.Threads)) && (reduces || choice.Blocks == 1)
 	case choice.Line == 0:
 		pieces := max(1, message/leastPiece)
 		least := min(pieces, most, d.Layout.BulkBlocks) / farOffInBulk

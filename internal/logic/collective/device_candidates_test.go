@@ -48,6 +48,7 @@ func TestCandidates(t *testing.T) {
 			[]string{"oneshot:line128:32x256", "direct:line128:1x128", "direct:slot:48x512"},
 		},
 		{schedule.AllToAll, 4, true, 16 << 20, []string{"direct:slot:48x768"}, []string{"ring:slot:48x512"}},
+		{schedule.Broadcast, 2, true, 16 << 20, []string{"direct:engine:1x512"}, []string{"direct:engine:8x512"}},
 		{schedule.Barrier, 4, false, 0, []string{"direct:line128:4x128"}, []string{"direct:slot:1x768"}},
 	} {
 		d := devices(t, test.ranks, test.host, "")
