@@ -21,6 +21,7 @@ const (
 	small         = 256 << 10
 	fewestReplays = 10
 	mostReplays   = 1000
+	unsettled     = 2 // the first replays: they wait for the host, or for the other ranks
 )
 
 // DescribeDevice says what d was measured with; gpus are those of the ranks.
@@ -73,7 +74,8 @@ func (b *deviceBench) inside(do func() error) error {
 	return do()
 }
 
-func (b *deviceBench) measure(size int) error {
+// prepare makes the call for a size, and its buffers.
+func (b *deviceBench) prepare(size int) error {
 	element, parts := b.Type.Size(), parts(b.Collective, b.Size())
 	count := max(size/(element*parts), 1)
 	if b.Collective == schedule.Barrier {
@@ -89,7 +91,11 @@ func (b *deviceBench) measure(size int) error {
 		b.row.Algorithm, b.row.Protocol = "direct", "auto"
 	}
 	b.in, b.out = in*element, out*element
-	if err := b.buffers(); err != nil {
+	return b.buffers()
+}
+
+func (b *deviceBench) measure(size int) error {
+	if err := b.prepare(size); err != nil {
 		return err
 	}
 	wrong, err := b.verify(b.perform)
@@ -272,15 +278,20 @@ func (b *deviceBench) verifyReplay() (wrong int64, err error) {
 	return wrong, b.inside(x.Destroy)
 }
 
+// callsAtOnce is how many calls a graph has whose replays are timed.
+func (b *deviceBench) callsAtOnce() int {
+	if b.row.Bytes <= small {
+		return smallCalls
+	}
+	return replayCalls
+}
+
 // time returns the nanoseconds of a call, of each replay or each eager call, on
 // the slowest rank.
 func (b *deviceBench) time() ([]float64, error) {
 	run, calls := b.perform, 1
 	if !b.Eager {
-		calls = replayCalls
-		if b.row.Bytes <= small {
-			calls = smallCalls
-		}
+		calls = b.callsAtOnce()
 		x, err := b.graph(calls)
 		if err != nil {
 			return nil, err
@@ -297,7 +308,6 @@ func (b *deviceBench) time() ([]float64, error) {
 	if b.Iterations > 0 {
 		runs = (b.Iterations + calls - 1) / calls
 	}
-	const unsettled = 2 // the first wait for the host, or for the other ranks
 	if times, err = b.timed(run, runs+unsettled); err != nil {
 		return nil, err
 	}

@@ -35,6 +35,30 @@ func (d *Comm) Candidates(call Call) []collective.DeviceCandidate {
 	return d.devices.Candidates(call.Collective, bytesOf(call))
 }
 
+// Ready says why a call cannot be carried out as it is chosen to be. It loads what
+// the call takes, and puts nothing anywhere.
+func (d *Comm) Ready(call Call) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable(); err != nil {
+		return err
+	}
+	p, err := d.planFor(&call)
+	if err != nil || d.size == 1 {
+		return err
+	}
+	p.exchange.In, p.exchange.Out = uint64(call.In), uint64(call.Out)
+	f, err := d.kernelOf(p)
+	if err != nil {
+		return d.refused(p, err)
+	}
+	alone := p.choice.Engine && !p.reduces // its kernels are of one warp
+	if p.choice.Threads > f.MaxThreads && !alone {
+		return failf(communicator.System, "%v: a block of %d threads is too large for %v", p.about, p.choice.Threads, f)
+	}
+	return nil
+}
+
 // clearLines makes the halves of this rank's parts zero: where lines get another
 // length, data would be taken for flags.
 func (d *Comm) clearLines() error {
