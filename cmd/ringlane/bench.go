@@ -27,8 +27,10 @@ const benchRankCommand = "bench-rank"
 type benchTask struct {
 	Measure *benchmark.Options
 	Sweep   *benchmark.Sweep
-	Device  string   // where buffers of Measure lie
+	Device  string   // where buffers lie
 	GPUs    []string // of the ranks, for people
+
+	DeviceSweep *benchmark.DeviceSweep
 }
 
 type benchFlags struct {
@@ -96,6 +98,12 @@ leaves what was there. --check compares the table in force with each algorithm a
 protocol for all sizes and says where it loses most. Both compare COLLECTIVE, or
 all that have a choice. --table prints the table in force and where it comes from.
 
+--check --device cuda compares what is built in for GPUs with the choices that
+RINGLANE_DEVICE_ALGO can make and that make sense for the size. All are verified
+and timed by a few calls, then the best in turns. Lines are no longer than arrives
+together on every path; slots are as RINGLANE_DEVICE_WINDOW lays them out; copy
+engines take part where RINGLANE_DEVICE_ALGO is engine, which has no other effect.
+
 RINGLANE_TUNE holds rules that come before that table, separated by ";":
 
   COLLECTIVE[:n<=RANKS][:<=SIZE]=ALGORITHM[/PROTOCOL[/SEGMENT]]
@@ -109,7 +117,8 @@ message. "default" stands for the built-in table alone.
 With --json the output is one object, {"collective","ranks","device","memory",
 "machine","setup","rows"}, and for several rank counts a list of them; --tune
 gives {"machine","before","after","model_off","measured"}, --check {"machine",
-"table","checked","worst"}, --table {"machine","sources","tune","rules"}.
+"table","checked","worst"}, on GPUs {"machine","dtype","op","setup","checked",
+"worst"}, --table {"machine","sources","tune","rules"}.
 
 Exit status: 0 if all results are right, 1 if one is wrong or a call failed, 2
 for a wrong command line.`,
@@ -119,7 +128,8 @@ for a wrong command line.`,
   ringlane bench allreduce --device cuda --max 1G --dtype bf16
   ringlane bench allreduce -n 4 --algo ring --protocol simple --min 1M
   ringlane bench --tune -n 2,4
-  ringlane bench --check -n 2 --sizes 64,16K,1M`,
+  ringlane bench --check -n 2 --sizes 64,16K,1M
+  ringlane bench allreduce --device cuda --check --dtype bf16`,
 		ValidArgs: names,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -130,8 +140,10 @@ for a wrong command line.`,
 		RunE: func(command *cobra.Command, args []string) error {
 			f.changed = command.Flags().Changed
 			switch {
-			case (f.table || f.tune || f.check) && f.device != deviceCPU:
-				return usagef("--tune, --check and --table are for --device cpu (RINGLANE_DEVICE_ALGO chooses on GPUs)")
+			case (f.table || f.tune) && f.device != deviceCPU:
+				return usagef("--tune and --table are for --device cpu: what GPUs choose is built in (--check shows where another choice would be faster, RINGLANE_DEVICE_ALGO makes it)")
+			case f.check && f.device != deviceCPU:
+				return f.checkDevice(args, command.OutOrStdout(), command.ErrOrStderr())
 			case f.table:
 				return showTable(f, args, command.OutOrStdout())
 			case f.tune || f.check:
@@ -156,7 +168,7 @@ for a wrong command line.`,
 	flags.BoolVar(&f.inPlace, "in-place", false, "use one buffer for input and output, as torch does")
 	flags.BoolVar(&f.window, "window", false, "use buffers in a window, which peers read where they lie")
 	flags.BoolVar(&f.tune, "tune", false, "measure what suits this machine, and keep it")
-	flags.BoolVar(&f.check, "check", false, "compare the table in force with each fixed choice")
+	flags.BoolVar(&f.check, "check", false, "compare the table in force, or what is built in for GPUs, with each fixed choice")
 	flags.BoolVar(&f.table, "table", false, "print the table in force and where it comes from")
 	flags.DurationVar(&f.within, "within", f.within, "`TIME` that --tune and --check take for each number of ranks, about")
 	flags.BoolVar(&f.json, "json", false, "write JSON")
@@ -326,12 +338,7 @@ func (f *benchFlags) sizeList() ([]int, error) {
 // measure starts n ranks and reads the rows that rank 0 writes.
 func (f *benchFlags) measure(o benchmark.Options, n int, r *benchResult, table io.Writer) error {
 	header := true
-	task := benchTask{Measure: &o, Device: f.device}
-	for rank := range n {
-		if f.device == deviceCUDA {
-			task.GPUs = append(task.GPUs, f.gpus[rank%len(f.gpus)])
-		}
-	}
+	task := benchTask{Measure: &o, Device: f.device, GPUs: f.gpusOf(n)}
 	return f.start(n, task, func(line []byte, binding launch.Binding) error {
 		if header {
 			header = false

@@ -62,6 +62,16 @@ func (f *benchFlags) onDevice(o *benchmark.Options) error {
 // override is --algo and --protocol as RINGLANE_DEVICE_ALGO has them.
 func (f *benchFlags) override() string { return f.algorithm + ":" + f.protocol }
 
+// gpusOf names the GPU of each of n ranks, if they have any.
+func (f *benchFlags) gpusOf(n int) (all []string) {
+	for rank := range n {
+		if len(f.gpus) > 0 {
+			all = append(all, f.gpus[rank%len(f.gpus)])
+		}
+	}
+	return all
+}
+
 // forced are the variables that make ranks choose as the flags say.
 func (f *benchFlags) forced() []string {
 	if f.device != deviceCUDA {
@@ -86,7 +96,11 @@ func benchDeviceRank(c *communicator.Comm, task benchTask, out *json.Encoder) er
 	if c.Rank() == 0 {
 		err = out.Encode(benchmark.DescribeDevice(d, task.GPUs))
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case task.DeviceSweep != nil:
+		err = task.DeviceSweep.Run(d, c, func(r benchmark.DeviceResult) error { return out.Encode(r) })
+	default:
 		err = benchmark.MeasureDevice(d, c, *task.Measure, func(row benchmark.Row) error { return out.Encode(row) })
 	}
 	return errors.Join(err, d.Close())
@@ -98,17 +112,22 @@ func deviceHeader(w io.Writer, r *benchResult) {
 		place = "in place"
 	}
 	fmt.Fprintf(w, "# %s, %d ranks, %s, %s; %s, %d cores, Linux %s, %s\n", r.Collective, r.Ranks, r.Device, place, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Date)
-	for i, gpu := range r.Setup.GPUs {
-		if slices.Index(r.Setup.GPUs, gpu) == i {
-			fmt.Fprintf(w, "# %s: %s\n", ranksOn(r.Setup.GPUs, gpu), gpu)
-		}
-	}
-	for _, line := range ways(r.Setup.Paths) {
-		fmt.Fprintf(w, "# %s\n", line)
-	}
+	deviceSetup(w, r.Setup)
 	if len(r.Rows) == 0 {
 		fmt.Fprintf(w, "#%11s %11s %5s %5s %8s %9s %7s %5s %11s %11s %9s %9s %6s\n", "size", "count", "type", "redop", "algo", "protocol", "blocks", "calls", "p50", "p99", "algbw", "busbw", "wrong")
 		fmt.Fprintf(w, "#%11s %11s %5s %5s %8s %9s %7s %5s %11s %11s %9s %9s\n", "(B)", "(elements)", "", "", "", "", "x thr.", "", "(us)", "(us)", "(GB/s)", "(GB/s)")
+	}
+}
+
+// deviceSetup says which rank is on which GPU, and how they reach each other.
+func deviceSetup(w io.Writer, s benchmark.Setup) {
+	for i, gpu := range s.GPUs {
+		if slices.Index(s.GPUs, gpu) == i {
+			fmt.Fprintf(w, "# %s: %s\n", ranksOn(s.GPUs, gpu), gpu)
+		}
+	}
+	for _, line := range ways(s.Paths) {
+		fmt.Fprintf(w, "# %s\n", line)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"ringlane/internal/logic/collective"
 	"ringlane/internal/logic/cost"
 	"ringlane/internal/model/bytesize"
-	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/benchmark"
 	"ringlane/internal/run/communicator"
 	"ringlane/internal/run/launch"
@@ -146,19 +145,8 @@ func (f *benchFlags) sweep(args []string) (s benchmark.Sweep, ranks []int, err e
 	s.Sizes, s.Limit = o.Sizes, f.within
 	slices.Sort(s.Sizes)
 	s.Sizes = slices.Compact(s.Sizes)
-	switch {
-	case len(args) == 1 && o.Collective == schedule.SendRecv:
-		return s, nil, usagef("sendrecv has no choice of algorithm (name another collective, or none for all)")
-	case len(args) == 1:
-		s.Collectives = []schedule.Collective{o.Collective}
-	default:
-		for _, c := range schedule.Collectives {
-			if c != schedule.SendRecv {
-				s.Collectives = append(s.Collectives, c)
-			}
-		}
-	}
-	return s, ranks, nil
+	s.Collectives, err = contested(args, o.Collective)
+	return s, ranks, err
 }
 
 // tuneResult is the JSON of --tune.
