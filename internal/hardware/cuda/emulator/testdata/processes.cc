@@ -104,7 +104,7 @@ static void rows(Ranks &r, unsigned blocks, unsigned threads, uint64_t rounds, i
 	p.sum = zeros(8 * blocks * threads);
 	p.late = zeros(8);
 	p.rounds = rounds;
-	p.nanoseconds = 30 * second;
+	p.nanoseconds = 120 * second;
 	p.rank = static_cast<uint32_t>(r.rank);
 	uint64_t ranks = 0;
 	for (int peer = 0; peer < r.size; peer++) {
