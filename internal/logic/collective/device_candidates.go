@@ -82,7 +82,7 @@ func (d *Devices) canLead(c schedule.Collective, choice DeviceChoice, bytes int)
 		reduces := c == schedule.AllReduce || c == schedule.ReduceScatter || c == schedule.Reduction
 		return bytes >= leastEngine && choice.Threads == power(min(engineThreads, d.Threads)) && (reduces || choice.Blocks == 1)
 	case choice.Line == 0:
-		pieces := max(1, message/leastPiece)
+		pieces := (message + leastPiece - 1) / leastPiece
 		least := min(pieces, most, d.Layout.BulkBlocks) / farOffInBulk
 		// A ring of two is direct, but one step after the other.
 		return message >= leastSlot && least <= choice.Blocks && choice.Blocks <= pieces &&
