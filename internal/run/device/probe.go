@@ -116,7 +116,7 @@ func (p *prober) seed() error {
 	// used: what another has left behind is never taken for what should arrive.
 	agreed := []int64{rand.Int64(), probeArea}
 	for _, w := range p.ways {
-		step, flags := int64(p.warps*kernels.ProbeRow), uint64(p.warps+1)*kernels.ProbeFlag
+		step, flags := int64(p.warps*kernels.RowBytes), uint64(p.warps+1)*kernels.ProbeFlag
 		agreed[1] = min(agreed[1], int64(w.Bytes-flags)/2/step*step)
 	}
 	if err := p.comm.Do(communicator.Call{Collective: schedule.AllReduce, Type: dtype.I64, Op: dtype.Min, Count: len(agreed), In: reduce.Bytes(agreed), Out: reduce.Bytes(agreed)}); err != nil {
@@ -305,9 +305,9 @@ func (p *prober) checked(way int, seen []kernels.Seen) {
 	f, peer := &p.found[way], p.ways[way].Rank
 	switch {
 	case pushed > 0:
-		f.Veto = fmt.Sprintf("what rank %d writes arrives changed at rank %d: %d of %d rows, %s", peer, p.rank, pushed, p.area/kernels.ProbeRow, word)
+		f.Veto = fmt.Sprintf("what rank %d writes arrives changed at rank %d: %d of %d rows, %s", peer, p.rank, pushed, p.area/kernels.RowBytes, word)
 	case pulled > 0:
-		f.Veto = fmt.Sprintf("what rank %d reads is not what rank %d has: %d of %d rows, %s", p.rank, peer, pulled, p.area/kernels.ProbeRow, word)
+		f.Veto = fmt.Sprintf("what rank %d reads is not what rank %d has: %d of %d rows, %s", p.rank, peer, pulled, p.area/kernels.RowBytes, word)
 	case late:
 		f.Veto = fmt.Sprintf("what rank %d writes does not arrive at rank %d within %v", peer, p.rank, arrival)
 	}
@@ -371,7 +371,7 @@ func (p *prober) stressed(way int, seen []kernels.Seen) {
 	var lines, torn64, torn128 uint64
 	f := &p.found[way]
 	for _, s := range seen {
-		lines += s.Lines * (kernels.ProbeRow / 128)
+		lines += s.Lines * (kernels.RowBytes / 128)
 		torn64, torn128 = torn64+s.Torn64, torn128+s.Torn128
 		if s.Late != 0 {
 			f.Line = 0 // a busy host, since patterns have come: not tried
@@ -462,7 +462,7 @@ func (p *prober) ping(way int) error {
 // rates takes the time of what this rank writes to the peer, and reads of it.
 func (p *prober) rates(way int) (err error) {
 	f := &p.found[way]
-	area := min(p.ways[way].Bytes, measureBytes) &^ (kernels.ProbeRow - 1)
+	area := min(p.ways[way].Bytes, measureBytes) &^ (kernels.RowBytes - 1)
 	for _, one := range []struct {
 		name string
 		rate *float64

@@ -23,7 +23,7 @@ template <u32 line, bool whole, int n> RL_DEVICE void copy_lines_by(const Exchan
 			const Peer &peer = p.peers[(p.position + i) % p.count];
 			if (pass >= peer.passes)
 				continue;
-			Way t = way(p, l, peer, epoch_of(p, peer) + pass + 1);
+			Leg t = leg(p, l, peer, epoch_of(p, peer) + pass + 1);
 			Span s = span(p.in, peer.send_at, peer.send_bytes);
 			u32 limit = pass_rows(l, rows<line>(s.bytes), pass);
 			for (u32 k = l.warp; k < limit; k += n * l.warps) {
@@ -41,7 +41,7 @@ template <u32 line, bool whole, int n> RL_DEVICE void copy_lines_by(const Exchan
 			const Peer &peer = p.peers[i];
 			if (pass >= peer.passes)
 				continue;
-			Way t = way(p, l, peer, epoch_of(p, peer) + pass + 1);
+			Leg t = leg(p, l, peer, epoch_of(p, peer) + pass + 1);
 			Span s = span(p.out, peer.recv_at, peer.recv_bytes);
 			u32 limit = pass_rows(l, rows<line>(s.bytes), pass);
 			for (u32 k = l.warp; k < limit; k += n * l.warps) {

@@ -18,8 +18,6 @@
 #include "user.cuh"
 #include "watch.cuh"
 
-enum : u32 { row_bytes = 512 };
-
 template <u32 line> struct Row {
 	static constexpr u32 lanes = line / 16; // a line
 	static constexpr u32 words_a_line = 2 * lanes - 1;
@@ -36,8 +34,8 @@ template <u32 line> RL_DEVICE u64 rows(u64 bytes) { return (words(bytes) + Row<l
 // share is how many of n rows are this block's.
 RL_DEVICE u32 share(u64 n) { return n > block() ? (u32)((n - block() + blocks() - 1) / blocks()) : 0; }
 
-// Way is where one exchange with one peer goes.
-struct Way {
+// Leg is one exchange with one peer, as a block sees it.
+struct Leg {
 	Pair *out, *in; // this block's region of the half
 	u64 flag;
 };
@@ -69,10 +67,10 @@ RL_DEVICE u32 pass_rows(const Line &l, u64 rows, u32 pass)
 	return left < l.region ? (u32)left : l.region;
 }
 
-RL_DEVICE Way way(const Exchange &p, const Line &l, const Peer &peer, u64 epoch)
+RL_DEVICE Leg leg(const Exchange &p, const Line &l, const Peer &peer, u64 epoch)
 {
 	u64 at = (epoch & 1) * p.geometry.line_half + (u64)block() * p.region;
-	return Way{(Pair *)(peer.outbox + at), (Pair *)(peer.inbox + at), epoch};
+	return Leg{(Pair *)(peer.outbox + at), (Pair *)(peer.inbox + at), epoch};
 }
 
 // own_pair is this lane's words of a row of s. If s is whole, it is aligned and
@@ -112,17 +110,17 @@ template <u32 line, bool whole> RL_DEVICE void keep_pair(const Line &l, const Sp
 		store_word(s, at + 1, v.hi);
 }
 
-template <u32 line> RL_DEVICE void send_pair(const Line &l, const Way &t, u32 k, Pair v)
+template <u32 line> RL_DEVICE void send_pair(const Line &l, const Leg &w, u32 k, Pair v)
 {
 	if (Row<line>::flagged(l.lane))
-		v.hi = t.flag;
-	store_pair(t.out + (u64)k * lanes_a_warp + l.lane, v);
+		v.hi = w.flag;
+	store_pair(w.out + (u64)k * lanes_a_warp + l.lane, v);
 }
 
 // receive waits until all lanes have their pairs of up to n rows: rows k,
 // k+step, ... of the region, those below limit. It reports whether they came.
 template <u32 line, int n>
-RL_DEVICE bool receive(const Exchange &p, const Line &l, const Peer &peer, const Way &t, u32 k, u32 step, u32 limit,
+RL_DEVICE bool receive(const Exchange &p, const Line &l, const Peer &peer, const Leg &t, u32 k, u32 step, u32 limit,
 		       Pair (&v)[n])
 {
 	Watch w = {0, 0};
@@ -153,8 +151,8 @@ RL_DEVICE u64 epoch_of(const Exchange &p, const Peer &peer)
 }
 
 // advance counts the exchanges of this call, for this block and for blocks that
-// this launch does not have. The threads of the block have met since any of
-// them asked for an epoch.
+// this launch does not have. It is the last thing that a thread does: the barrier
+// holds the new counts back until none asks for the old ones.
 RL_DEVICE void advance(const Exchange &p, u32 exchanges_a_pass)
 {
 	State *state = (State *)p.state;

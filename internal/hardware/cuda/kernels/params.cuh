@@ -1,6 +1,5 @@
 // What a kernel is told, and what lies in the memory that kernels share. The Go
-// twins are in ../../../... params.go of this package; a test compares sizes and
-// offsets.
+// twins are in params.go; a test compares sizes and offsets.
 #pragma once
 #include "machine.cuh"
 
@@ -9,6 +8,7 @@ enum : u32 {
 	max_blocks = 128, // of a launch
 	max_peers = max_ranks - 1,
 	lanes_a_warp = 32,
+	row_bytes = 512, // that a warp stores at once: a pair a lane
 };
 
 enum Op : u32 { op_sum, op_avg, op_min, op_max, op_prod };

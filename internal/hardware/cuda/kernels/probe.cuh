@@ -10,7 +10,7 @@
 #pragma once
 #include "params.cuh"
 
-enum : u32 { probe_row = 512, probe_lanes = 32, probe_flag = 128 };
+enum : u32 { probe_flag = 128 };
 
 // Turns are who does what in a step.
 enum Turns : u32 { first_pushes = 1, second_pushes = 2, first_verifies = 4, second_verifies = 8 };
@@ -70,9 +70,9 @@ struct Prober {
 
 RL_DEVICE Prober prober(const Probe &p)
 {
-	u32 peer = block() / p.blocks, each = threads() / probe_lanes, warps = p.blocks * each;
-	u32 warp = block() % p.blocks * each + thread() / probe_lanes;
-	return Prober{p, p.ways[peer], (Seen *)p.results + (u64)peer * warps + warp, thread() % probe_lanes, warp, warps};
+	u32 peer = block() / p.blocks, each = threads() / lanes_a_warp, warps = p.blocks * each;
+	u32 warp = block() % p.blocks * each + thread() / lanes_a_warp;
+	return Prober{p, p.ways[peer], (Seen *)p.results + (u64)peer * warps + warp, thread() % lanes_a_warp, warp, warps};
 }
 
 RL_DEVICE u64 *flag(const Prober &w, u64 share, u32 number) { return (u64 *)(share + 2 * w.p.area + (u64)number * probe_flag); }
@@ -101,8 +101,8 @@ RL_DEVICE Pair expected(u64 seed, u64 pair) { return Pair{pattern(seed, 2 * pair
 RL_DEVICE u64 verify(const Prober &w, u64 area, u64 seed)
 {
 	u64 wrong = 0;
-	for (u64 row = w.warp; row < w.p.area / probe_row; row += w.warps) {
-		u64 at = row * probe_lanes + w.lane;
+	for (u64 row = w.warp; row < w.p.area / row_bytes; row += w.warps) {
+		u64 at = row * lanes_a_warp + w.lane;
 		Pair is = load_pair((const Pair *)area + at), want = expected(seed, at);
 		if (!same(is, want)) {
 			bool low = is.lo != want.lo;
@@ -118,8 +118,8 @@ RL_DEVICE u64 verify(const Prober &w, u64 area, u64 seed)
 // write puts the pattern of seed into an area.
 RL_DEVICE void write(const Prober &w, u64 area, u64 seed)
 {
-	for (u64 row = w.warp; row < w.p.area / probe_row; row += w.warps) {
-		u64 at = row * probe_lanes + w.lane;
+	for (u64 row = w.warp; row < w.p.area / row_bytes; row += w.warps) {
+		u64 at = row * lanes_a_warp + w.lane;
 		store_pair((Pair *)area + at, expected(seed, at));
 	}
 }
@@ -178,7 +178,7 @@ RL_DEVICE void check(const Probe &p)
 RL_DEVICE u32 torn(const Prober &w, u32 lanes, bool flagged, bool whole)
 {
 	u32 found = 0;
-	for (u32 first = 0; first < probe_lanes; first += lanes)
+	for (u32 first = 0; first < lanes_a_warp; first += lanes)
 		found += warp_all(w.lane != first + lanes - 1 || flagged) && !warp_all(w.lane - first >= lanes || whole);
 	return found;
 }
@@ -193,7 +193,7 @@ RL_DEVICE void stress(const Probe &p)
 		return;
 	u64 start = now(), torn64 = 0, torn128 = 0, n = 0;
 	for (bool last = false; !last;) {
-		u64 at = ((u64)(++n & 1) * w.warps + w.warp) * probe_lanes + w.lane;
+		u64 at = ((u64)(++n & 1) * w.warps + w.warp) * lanes_a_warp + w.lane;
 		last = warp_all(w.way.first && now() - start > p.budget);
 		Pair row = {pattern(w.way.seed_out + n, w.lane), 2 * n + last};
 		store_pair((Pair *)w.way.outbox + at, row);

@@ -1,10 +1,9 @@
 package kernels
 
 // The Go twins of probe.cuh.
-const (
-	ProbeRow  = 512 // bytes that a warp stores at once
-	ProbeFlag = 128 // bytes between two flags of a share
-)
+
+// ProbeFlag is how many bytes lie between two flags of a share.
+const ProbeFlag = 128
 
 // Who does what in a step of probe_check.
 const (

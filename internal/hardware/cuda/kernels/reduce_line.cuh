@@ -19,7 +19,7 @@ RL_DEVICE bool reduce_rows(const Exchange &p, const Line &l, u32 pass, u32 excha
 				term[j] = own_pair<line, whole>(l, own, row_of(l, pass, k + j * l.warps));
 		} else {
 			const Peer &peer = p.peers[i - (i > p.position)];
-			Way t = way(p, l, peer, epoch_of(p, peer) + pass * exchanges + 1);
+			Leg t = leg(p, l, peer, epoch_of(p, peer) + pass * exchanges + 1);
 			if (!receive<line, n>(p, l, peer, t, k, l.warps, limit, term))
 				return false;
 		}
@@ -45,7 +45,7 @@ template <u32 line, bool whole, int n>
 RL_DEVICE void send_rows(const Exchange &p, const Line &l, const Peer &peer, u32 exchange, u32 pass, u32 k, u32 limit)
 {
 	const Span s = span(p.in, peer.send_at, peer.send_bytes);
-	const Way w = way(p, l, peer, epoch_of(p, peer) + exchange);
+	const Leg w = leg(p, l, peer, epoch_of(p, peer) + exchange);
 	Pair v[n];
 #pragma unroll
 	for (int j = 0; j < n; j++)
@@ -86,7 +86,7 @@ RL_DEVICE bool reduce_pass(const Exchange &p, const Line &l, u32 exchanges, u32 
 			keep_pair<line, whole>(l, out, row_of(l, pass, r), v[j]);
 			for (u32 i = 0; p.publish && i < p.count; i++) {
 				const Peer &peer = p.peers[(p.position + i) % p.count];
-				Way w = way(p, l, peer, epoch_of(p, peer) + pass * exchanges + 2);
+				Leg w = leg(p, l, peer, epoch_of(p, peer) + pass * exchanges + 2);
 				send_pair<line>(l, w, r, v[j]);
 			}
 		}
@@ -102,7 +102,7 @@ template <u32 line, bool whole, int n> RL_DEVICE bool gather_pass(const Exchange
 	for (u32 i = 0; i < p.count; i++) {
 		const Peer &peer = p.peers[i];
 		const Span s = span(p.out, peer.gather_at, peer.gather_bytes);
-		const Way w = way(p, l, peer, epoch_of(p, peer) + 2 * pass + 2);
+		const Leg w = leg(p, l, peer, epoch_of(p, peer) + 2 * pass + 2);
 		const u32 limit = pass_rows(l, rows<line>(s.bytes), pass);
 		const u32 next = pass + 1 < passes ? pass_rows(l, rows<line>(peer.send_bytes), pass + 1) : 0;
 		for (u32 k = l.warp; k < limit; k += n * l.warps) {
