@@ -81,7 +81,7 @@ func LayOutDevice(window, ranks int, host bool) (DeviceLayout, error) {
 	l := DeviceLayout{Slots: 4, BulkBlocks: maxDeviceBlocks}
 	half, slot, all := 5<<20, 64<<10, 80<<20
 	if host {
-		half, slot, all = 2560<<10, 32<<10, 32<<20
+		half, slot, all = 2560<<10, 16<<10, 32<<20
 		l.BulkBlocks = hostBlocks
 	}
 	if window == 0 {
@@ -186,10 +186,7 @@ func (d *Devices) limits() deviceLimits {
 	if d.Host {
 		return deviceLimits{short: 8 << 10, oneshot: 64 << 10, line: 2 << 20, line16: 512 << 10, blocks: 32, threads: 256}
 	}
-	l := deviceLimits{short: 128 << 10, oneshot: 512 << 10, line: 16 << 20, line16: 128 << 10, blocks: maxDeviceBlocks, threads: lineThreads}
-	if d.Ranks > 2 {
-		l.short = 64 << 10
-	}
+	l := deviceLimits{short: 64 << 10, oneshot: 512 << 10, line: 16 << 20, line16: 128 << 10, blocks: maxDeviceBlocks, threads: lineThreads}
 	if d.Shared {
 		l.blocks = 64
 	}
@@ -288,9 +285,11 @@ func (d *Devices) lines(choice DeviceChoice, limits deviceLimits, message int) D
 	rows := choice.rows(message)
 	threads := lineThreads
 	switch {
-	case message <= 16<<10:
+	case message <= 512:
+		threads = 64
+	case message <= 32<<10:
 		threads = 128
-	case message <= 64<<10:
+	case message <= 128<<10:
 		threads = 256
 	}
 	choice.Threads = min(threads, limits.threads, d.Threads)
