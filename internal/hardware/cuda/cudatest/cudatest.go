@@ -15,22 +15,25 @@ var choose sync.Once
 
 // Open opens the driver that RINGLANE_CUDA_DRIVER names, else that of this
 // machine's GPUs, else the emulator, which has two. It is the driver of child
-// processes too.
+// processes too. Without a GPU the test is skipped; a driver that was named, or
+// built, and has none is a failure.
 func Open(t testing.TB) *cuda.Driver {
 	t.Helper()
 	choose.Do(func() {
-		if os.Getenv(cuda.Variable) == "" && !real() {
+		if os.Getenv(cuda.Variable) == "" && !installed() {
 			os.Setenv(cuda.Variable, emulator.Build(t))
+			os.Unsetenv("CUDA_VISIBLE_DEVICES") // is for GPUs of this machine
 		}
 	})
 	d, err := cuda.Open()
-	if errors.Is(err, cuda.ErrNone) {
+	if err == nil {
+		return d
+	}
+	if driver := os.Getenv(cuda.Variable); errors.Is(err, cuda.ErrNone) && (driver == "" || driver == "off") {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	t.Fatal(err)
+	return nil
 }
 
 // Contexts retains the contexts of all GPUs until the test ends.
@@ -52,8 +55,8 @@ func Contexts(t testing.TB) []*cuda.Context {
 	return contexts
 }
 
-// real reports whether this machine has NVIDIA GPUs.
-func real() bool {
+// installed reports whether this machine has an NVIDIA driver.
+func installed() bool {
 	for _, control := range []string{"/dev/nvidiactl", "/dev/dxg"} {
 		if _, err := os.Stat(control); err == nil {
 			return true
