@@ -16,12 +16,19 @@ import (
 	"ringlane/internal/hardware/cuda/cudatest"
 )
 
-// TestMain lets this program be the child that only opens the driver.
+// TestMain lets this program be the child that only opens the driver, and says
+// what it found.
 func TestMain(m *testing.M) {
 	if os.Getenv("RINGLANE_TEST_OPEN") != "" {
-		_, err := cuda.Open()
+		d, err := cuda.Open()
 		_, again := cuda.Open()
-		fmt.Println(err, errors.Is(err, cuda.ErrNone), err == again)
+		if err != nil {
+			fmt.Println(err, errors.Is(err, cuda.ErrNone), err == again)
+			return
+		}
+		for _, x := range d.Devices() {
+			fmt.Printf("%s, MIG %v, UUID %x\n", x.Name, x.MIG, x.UUID)
+		}
 		return
 	}
 	os.Exit(m.Run())
@@ -36,16 +43,33 @@ func TestNone(t *testing.T) {
 		{cuda.Variable + "=libc.so.6", "libc.so.6 has no cuInit"},
 		{"CUDA_VISIBLE_DEVICES=", "cuInit: CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected (does CUDA_VISIBLE_DEVICES hide it"},
 	} {
-		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), "RINGLANE_TEST_OPEN=1", c.setting)
-		out, err := child.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", c.setting, err, out)
-		}
-		got := strings.TrimSpace(string(out))
+		got := opened(t, c.setting)
 		if !strings.HasPrefix(got, "no usable NVIDIA GPU: ") || !strings.Contains(got, c.want) || !strings.HasSuffix(got, " true true") {
 			t.Errorf("%s: %s\nwant %s", c.setting, got, c.want)
 		}
+	}
+}
+
+// opened is what a process finds that has these settings.
+func opened(t *testing.T, settings ...string) string {
+	t.Helper()
+	child := exec.Command(os.Args[0])
+	child.Env = append(append(os.Environ(), "RINGLANE_TEST_OPEN=1"), settings...)
+	out, err := child.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", settings, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// A process has one MIG instance, which is known as one.
+func TestMIG(t *testing.T) {
+	if name := cudatest.Open(t).Devices()[0].Name; name != "Ringlane Emulated GPU" {
+		t.Skipf("%s cannot be divided by a test: this is for the emulator", name)
+	}
+	got := opened(t, "RINGLANE_EMULATOR=gpus=2,mig=on", "CUDA_VISIBLE_DEVICES=1,0")
+	if want := "Ringlane Emulated GPU MIG 1g.10gb, MIG true, UUID " + fmt.Sprintf("%x", "ringlane emulat\x01"); got != want {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }
 

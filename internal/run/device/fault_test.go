@@ -172,6 +172,8 @@ func TestPaths(t *testing.T) {
 		{"peer", 2, nil, []string{"0 1 peer ", "1 0 peer ", "chosen for host memory: false"}},
 		{"off", 2, []string{"RINGLANE_P2P=off"}, []string{"0 1 host RINGLANE_P2P is off", "1 0 host RINGLANE_P2P is off", "chosen for host memory: true"}},
 		{"hidden", 2, []string{"CUDA_VISIBLE_DEVICES=RANK"}, []string{"0 1 host the driver does not show this process GPU 0 (", "1 0 host the driver does not show this process GPU 0 (", "chosen for host memory: true"}},
+		{"instances", 2, []string{"RINGLANE_EMULATOR=gpus=2,sms=16,threads=256,mig=on", "CUDA_VISIBLE_DEVICES=RANK"}, []string{"0 1 host a MIG instance has no peers", "1 0 host a MIG instance has no peers", "chosen for host memory: true"}},
+		{"instance", 2, []string{"RINGLANE_EMULATOR=gpus=2,sms=16,threads=256,mig=on"}, []string{"0 1 same ", "1 0 same ", "chosen for host memory: false"}},
 		{"same", 2, []string{"RINGLANE_EMULATOR=gpus=1,sms=16,threads=256"}, []string{"0 1 same ", "1 0 same ", "chosen for host memory: false"}},
 		{"refused", 3, []string{"RINGLANE_EMULATOR=gpus=3,sms=16,threads=256,p2p=off:0>1"}, []string{
 			"0 1 host the driver says that GPU 0", "0 2 peer ", "1 0 host the other way: the driver says that GPU 0", "1 2 peer ", "2 0 peer ", "2 1 peer ", "chosen for host memory: true"}},

@@ -5,10 +5,10 @@
 //
 // RINGLANE_EMULATOR describes the machine, for example
 //
-//	gpus=2,sms=4,threads=128,memory=256M,p2p=drop:0>1
+//	gpus=2,sms=4,threads=128,memory=256M,mig=off,p2p=drop:0>1
 //
-// with gpus, multiprocessors of each, threads of a block, and memory of a GPU for
-// each process. p2p is on, off, drop, hang or corrupt, for all pairs or for what
+// with gpus, multiprocessors of each, threads of a block, memory of a GPU for each
+// process, and whether each GPU is a MIG instance. p2p is on, off, drop, hang or corrupt, for all pairs or for what
 // one GPU does in the memory of another; it may be given several times. See
 // driver/settings.h.
 package emulator

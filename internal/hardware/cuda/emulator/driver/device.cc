@@ -99,7 +99,7 @@ API cuDeviceGetName(char *name, int length, int ordinal)
 	int gpu;
 	if (Status s = device(ordinal, &gpu))
 		return s;
-	snprintf(name, static_cast<size_t>(length), "Ringlane Emulated GPU");
+	snprintf(name, static_cast<size_t>(length), "Ringlane Emulated GPU%s", driver().settings.mig ? " MIG 1g.10gb" : "");
 	return ok;
 }
 

@@ -101,18 +101,24 @@ std::string parse(const char *text, const char *visible, Settings *settings)
 			settings->threads = static_cast<int>(n);
 		else if (key == "memory" && number(value, true, 1 << 20, 1ull << 40, &n))
 			settings->memory = n;
+		else if (key == "mig" && (value == "on" || value == "off"))
+			settings->mig = value == "on";
 		else if (key == "p2p")
 			paths.push_back(value);
 		else
 			return "\"" + item + "\" is none of gpus=0..16, sms=1..256, threads=32..1024 in whole warps, "
-			       "memory=1M.. and p2p=on|off|drop|hang|corrupt[:0>1]";
+			       "memory=1M.., mig=on|off and p2p=on|off|drop|hang|corrupt[:0>1]";
 	}
 	settings->paths.assign(settings->gpus, std::vector<Path>(settings->gpus, Path::good));
+	if (settings->mig)
+		paths = {"off"};
 	for (const std::string &value : paths)
 		if (!path(value, settings))
 			return "\"p2p=" + value + "\" is none of on, off, drop, hang and corrupt, for all pairs or, "
 			       "as in drop:0>1, for what GPU 0 does in the memory of GPU 1";
 	see(visible, settings);
+	if (settings->mig && settings->visible.size() > 1)
+		settings->visible.resize(1);
 	return "";
 }
 

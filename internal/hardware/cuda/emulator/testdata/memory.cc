@@ -58,7 +58,7 @@ CASE(devices)
 CASE(settings_that_are_refused)
 {
 	for (const char *text : {"gpu=2", "gpus=17", "gpus=-1", "gpus=", "sms=0", "threads=33", "threads=2048", "memory=1",
-				 "memory=12X", "p2p=maybe", "p2p=drop:0", "p2p=drop:0>2", "p2p=drop:0>1>0", "gpus=2,,sms=1"}) {
+				 "memory=12X", "mig=2", "p2p=maybe", "p2p=drop:0", "p2p=drop:0>2", "p2p=drop:0>1>0", "gpus=2,,sms=1"}) {
 		setenv("RINGLANE_EMULATOR", text, 1);
 		WANT(1, cuInit(0));
 	}
