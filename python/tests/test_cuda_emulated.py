@@ -110,9 +110,11 @@ def _init() -> Any:
     side._current_stream = lambda _index: Cuda.current.cuda_stream
     side._tensors = lambda _kept: iter(())  # memory is not given back
 
+    on_the_host = ProcessGroup._engine
+
     def engine(self: Any, tensor: Any) -> Any:
         if Cuda.gpu.status("cuPointerGetAttribute", byref(c_int()), 2, c_void_p(tensor.data_ptr())):
-            return self._host
+            return on_the_host(self, tensor)
         if self._cuda is None:
             side.refuse_capture()
             self._cuda = side.Cuda(self._communicator, index)
@@ -249,9 +251,78 @@ def transfers() -> None:
                 dist.recv(got[:10], 0)
                 assert _done(got[:10]) == [[value]]
                 flag("received").touch()
+    _host_calls_between(dist, left, right)
+    _posted_once(dist, left, right)
     with pytest.raises(ringlane.InvalidArgument, match="itself"):
         dist.irecv(got, me).wait()
     dist.destroy_process_group()
+
+
+def _host_calls_between(dist: Any, left: int, right: int) -> None:
+    """A call on CPU tensors starts what was posted: another rank may wait for that first."""
+    import torch
+
+    got = _tensor(10, -1)
+    posted = dist.isend(_tensor(10, rank()), right)
+    dist.recv(got, left)
+    later = dist.isend(_tensor(10, rank()), right)
+    dist.all_reduce(torch.ones(1))
+    assert dist.group.WORLD._cuda._batch is None
+    assert posted.wait()
+    dist.recv(got, left)
+    assert _done(got) == [[float(left)]]
+    assert later.wait()
+
+
+def _posted_once(dist: Any, left: int, right: int) -> None:
+    """What was posted starts once, whoever drops a handle meanwhile, and whatever fails."""
+    cuda = dist.group.WORLD._cuda
+    device = cuda._device
+    exchange, started = device.exchange, []
+    got = _tensor(10, -1)
+    works = [dist.isend(_tensor(10, rank()), right), dist.irecv(got, left)]
+
+    def interrupted(messages: Any, stream: int) -> None:
+        started.append(len(messages))
+        exchange(messages, stream)
+        if len(works) > 1:
+            del works[1]  # as the garbage collector may
+
+    device.exchange = interrupted
+    assert works[0].wait()
+    assert _done(got) == [[float(left)]]
+
+    def spoilt(_tensors: Any, _finishes: Any) -> None:
+        raise RuntimeError("more than one element refers to a single memory location")
+
+    cuda._end = spoilt
+    works = [dist.isend(_tensor(10, rank()), right), dist.irecv(got, left)]
+    for work in works:
+        with pytest.raises(RuntimeError, match="single memory location"):
+            work.wait()
+        assert work.is_completed()
+        assert not work.is_success()
+    works.clear()
+    assert started == [2, 2]
+    del device.exchange, cuda._end
+
+
+def end_that_fails() -> None:
+    """A group whose GPU cannot be left has left its other ranks all the same."""
+    dist = _init()
+    dist.all_reduce(_tensor(1, 0))
+    group = dist.group.WORLD
+    leave = group._cuda._device.close
+
+    def busy() -> None:
+        leave()
+        raise ringlane.DeadlineExceeded("close: GPU 0 is still busy")
+
+    group._cuda._device.close = busy
+    with pytest.raises(ringlane.DeadlineExceeded, match="still busy"):
+        dist.destroy_process_group()
+    with pytest.raises(ringlane.Closed):
+        group.communicator.barrier()
 
 
 def captured() -> None:
@@ -331,6 +402,10 @@ def test_handles(job: Job, machine: dict[str, str]) -> None:
 
 def test_transfers(job: Job, machine: dict[str, str]) -> None:
     job.run(3, "transfers", env=machine)
+
+
+def test_an_end_that_fails(job: Job, machine: dict[str, str]) -> None:
+    job.run(2, "end_that_fails", env=machine)
 
 
 def test_graphs(job: Job, machine: dict[str, str]) -> None:

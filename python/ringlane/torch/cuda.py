@@ -11,6 +11,7 @@ its calls in order across streams.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -22,7 +23,7 @@ from torch._C._distributed_c10d import _create_work_from_future
 
 from ..communicator import Communicator
 from ..device import Device, Message
-from ..errors import DeadlineExceeded, InvalidArgument, RinglaneError
+from ..errors import DeadlineExceeded, InvalidArgument
 from .host import Host
 from .tensors import Finish, asynchronous, contiguous, copy_all, moved, write_back
 from .work import DONE, KEEPS_WORK
@@ -63,8 +64,7 @@ class Cuda:
             keep: the tensors that it uses.
             finish: what has to come into the stream after it.
         """
-        if self._batch is not None:
-            self._batch.start()
+        self.start_posted()
         wanted = asynchronous(opts)
         if wanted and KEEPS_WORK:
             return self._start(outputs, keep, finish, function, arguments)
@@ -138,25 +138,31 @@ class Cuda:
         peer: int,
         finish: Finish | None,
     ) -> Posted:
-        if self._batch is None:
-            self._batch = Batch(self)
         self._fork((tensor, buffer))
         count, code = moved(buffer)
-        self._batch.messages.append(Message(buffer.data_ptr(), count, code, peer, send))
-        self._batch.tensors.append((tensor, buffer))
-        self._batch.finishes.append(finish)
-        return Posted(self, [tensor], self._batch, -1 if send else peer)
+        message = Message(buffer.data_ptr(), count, code, peer, send)
+        batch = self._batch
+        if batch is None or not batch.add(message, (tensor, buffer), finish):
+            batch = self._batch = Batch(self)
+            batch.add(message, (tensor, buffer), finish)
+        return Posted(self, [tensor], batch, -1 if send else peer)
 
-    def exchange(self, batch: Batch) -> torch.cuda.Event:
-        """Start what was posted."""
-        self._batch = None
-        self._device.exchange(batch.messages, self._stream.cuda_stream)
-        return self._end(batch.tensors, batch.finishes)
+    def start_posted(self) -> None:
+        """Start what was posted, because something else comes."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.start()
+
+    def exchange(
+        self, messages: list[Message], tensors: list[Any], finishes: list[Finish | None]
+    ) -> torch.cuda.Event:
+        """Put sends and receives into the group's stream, and return the event behind them."""
+        self._device.exchange(messages, self._stream.cuda_stream)
+        return self._end(tensors, finishes)
 
     def end_coalescing(self) -> Work:
         """Return the handle of everything that was started and posted so far."""
-        if self._batch is not None:
-            self._batch.start()
+        self.start_posted()
         return Work(self, [], self._stream.record_event())
 
     # Waiting, and the end.
@@ -196,8 +202,7 @@ class Cuda:
         self._device.abort(why)
 
     def close(self) -> None:
-        if self._batch is not None:
-            self._batch.start()
+        self.start_posted()
         self._device.close()
 
 
@@ -291,22 +296,40 @@ class Batch:
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda
-        self.messages: list[Message] = []
-        self.tensors: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.finishes: list[Finish | None] = []
-        self.error: RinglaneError | None = None
+        self._lock = threading.RLock()
+        self._begun = False
+        self._messages: list[Message] = []
+        self._tensors: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._finishes: list[Finish | None] = []
+        self.error: Exception | None = None
         self.end: torch.cuda.Event | None = None
 
+    def add(
+        self, message: Message, tensors: tuple[torch.Tensor, torch.Tensor], finish: Finish | None
+    ) -> bool:
+        """Take one more, unless they have started; tell whether it did."""
+        with self._lock:
+            if not self._begun:
+                self._messages.append(message)
+                self._tensors.append(tensors)
+                self._finishes.append(finish)
+            return not self._begun
+
     def start(self) -> None:
-        """Start what was posted, unless that was done."""
-        if self.end is None and self.error is None:
+        """Start what was posted, unless that was done.
+
+        Other threads wait for that to be over. The garbage collector may drop a handle,
+        and so call this again, at any line of it.
+        """
+        with self._lock:
+            if self._begun:
+                return
+            self._begun = True
             try:
-                self.end = self._cuda.exchange(self)
-            except RinglaneError as error:
+                self.end = self._cuda.exchange(self._messages, self._tensors, self._finishes)
+            except Exception as error:  # for whoever waits
                 self.error = error
-            self.messages.clear()
-            self.tensors.clear()
-            self.finishes.clear()
+            self._messages, self._tensors, self._finishes = [], [], []
 
 
 class Posted(Work):

@@ -138,9 +138,11 @@ class ProcessGroup(dist.ProcessGroup):
     # Who carries a tensor.
 
     def _engine(self, tensor: Tensor) -> Engine:
-        if tensor.is_cpu:
-            return self._host
         cuda = self._cuda
+        if tensor.is_cpu:
+            if cuda is not None:
+                cuda.start_posted()
+            return self._host
         if cuda is not None and tensor.get_device() == cuda.index and tensor.is_cuda:
             return cuda
         return self._onto(tensor)
@@ -541,9 +543,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leave the group; destroy_process_group calls it."""
-        if self._cuda is not None:
-            self._cuda.close()
-        self._host.close()
+        try:
+            if self._cuda is not None:
+                self._cuda.close()
+        finally:
+            self._host.close()
 
     def _each(self, opts: Any, outputs: list[Any], works: list[Any], tensors: Tensors) -> dist.Work:
         """Return one handle for several operations on tensors of one device."""
