@@ -34,6 +34,8 @@ def semantics() -> None:
     assert dist.get_backend() == "ringlane"
     _handles()
     _forms_that_parity_leaves_out()
+    if ringlane.torch.work.KEEPS_WORK:
+        _coalesced()
     _transfers()
     _objects_and_groups()
     _through_cpp()
@@ -71,6 +73,8 @@ def _forms_that_parity_leaves_out() -> None:
     pair = [torch.ones(2), torch.ones(3) * me]
     dist.all_reduce_coalesced(pair)
     assert (pair[0][0].item(), pair[1][0].item()) == (n, sum(range(n)))
+    with pytest.raises(ringlane.InvalidArgument, match="one tensor is on meta"):
+        dist.all_reduce_coalesced([torch.ones(2), torch.ones(2, device="meta")])
     with dist._coalescing_manager():
         parts = [torch.ones(4) * i for i in range(3)]
         for part in parts:
@@ -87,6 +91,24 @@ def _forms_that_parity_leaves_out() -> None:
     lists = [torch.empty(k) for k in send]
     dist.all_to_all(lists, [torch.full((k,), 10.0 * me + r) for r, k in enumerate(send)])
     assert [x.tolist() for x in lists] == [[10.0 * r + me] * k for r, k in enumerate(send)]
+
+
+def _coalesced(whole: bool = True) -> None:
+    """The handle of a block of calls ends no sooner than they do."""
+    import torch
+    import torch.distributed as dist
+
+    me, n = rank(), size()
+    x = torch.ones(4)
+    if me == n - 1:
+        wait_for(flag("coalesced"))
+    with dist._coalescing_manager(device=x.device, async_ops=True) as block:
+        dist.all_reduce(x)
+    if me == 0:
+        assert not whole or not block.works[0].is_completed()
+        flag("coalesced").touch()
+    block.wait()
+    assert x.tolist() == [n] * 4
 
 
 def _transfers() -> None:
@@ -261,6 +283,8 @@ def composed(spec: str) -> None:
     objects: list[Any] = [None] * n
     dist.all_gather_object(objects, me)
     assert objects == list(range(n))
+    if not whole and spec.startswith("cpu:ringlane"):
+        _coalesced(whole)
     dist.barrier()
     dist.destroy_process_group()
 

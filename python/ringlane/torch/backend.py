@@ -79,6 +79,12 @@ class _Part(c10d.Backend):
 
     name = getBackendName
 
+    def start_coalescing(self) -> None:
+        self.group._start_coalescing()
+
+    def end_coalescing(self) -> dist.Work:
+        return self.group._end_coalescing()
+
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         return False
 

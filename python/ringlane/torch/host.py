@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .._request import start
+from .._request import Request, start
 from ..communicator import Communicator
 from .tensors import Finish, asynchronous, contiguous, moved, write_back
 from .work import DONE, KEEPS_WORK, Completer, Work, completed
@@ -28,6 +28,7 @@ class Host:
         self._handle = communicator.handle
         self._pending = communicator.pending
         self._completer = Completer()
+        self._coalesced: list[Request] | None = None  # what was started, if somebody collects it
 
     def issue(
         self,
@@ -69,6 +70,8 @@ class Host:
                 finish()
 
         request = start(self._library, self._pending, end, function, self._handle, *arguments)
+        if self._coalesced is not None:
+            self._coalesced.append(request)
         return Work(self._completer, (request,), outputs, sender)
 
     def together(self, opts: Any, outputs: list[Any], works: list[Any]) -> dist.Work:
@@ -76,6 +79,15 @@ class Host:
         if not KEEPS_WORK or not asynchronous(opts):
             return completed(outputs)
         return Work(self._completer, [r for work in works for r in work.requests], outputs)
+
+    def start_coalescing(self) -> None:
+        """Collect what is started from now on."""
+        self._coalesced = []
+
+    def end_coalescing(self) -> Work:
+        """Return one handle for what was collected."""
+        requests, self._coalesced = self._coalesced or [], None
+        return Work(self._completer, requests, [])
 
     def send(self, tensor: torch.Tensor, dst: int, tag: int) -> Work:
         buffer = contiguous(tensor)

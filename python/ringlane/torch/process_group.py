@@ -18,6 +18,7 @@ import contextlib
 import math
 import warnings
 import weakref
+from collections.abc import Iterator
 from ctypes import Array, c_uint64
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -52,7 +53,6 @@ from .tensors import (
     same_shape,
     write_back,
 )
-from .work import DONE
 
 Engine = Host | Cuda
 Tensor = torch.Tensor
@@ -117,11 +117,18 @@ class ProcessGroup(dist.ProcessGroup):
     supports_splitting = False
     supports_coalescing = False  # sends and receives are gathered without: see cuda.Batch
 
-    def _start_coalescing(self, device: torch.device) -> None:
-        """Do nothing: what is started between this and the end shares a stream."""
+    def _start_coalescing(self, device: torch.device | None = None) -> None:
+        self._host.start_coalescing()
 
-    def _end_coalescing(self, device: torch.device) -> dist.Work:
-        return DONE if self._cuda is None else self._cuda.end_coalescing()
+    def _end_coalescing(self, device: torch.device | None = None) -> dist.Work:
+        """Return one handle for all calls since the start, on a device or on the GPU if any is.
+
+        Those on a GPU share a stream.
+        """
+        on_host = self._host.end_coalescing()
+        if self._cuda is None or (device is not None and device.type == "cpu"):
+            return on_host
+        return self._cuda.end_coalescing()
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         """Return False: FSDP would allocate for every collective, which costs more than it saves.
@@ -191,8 +198,8 @@ class ProcessGroup(dist.ProcessGroup):
     def allreduce_coalesced(
         self, tensors: Tensors, opts: Any = AllreduceCoalescedOptions()
     ) -> dist.Work:
-        works = [self.allreduce([tensor], opts) for tensor in tensors]
-        return self._each(opts, tensors, works, tensors)
+        works = (self.allreduce([tensor], opts) for tensor in tensors)
+        return self._each("all_reduce", opts, tensors, works, tensors)
 
     def reduce(self, tensors: Tensors, opts: Any = ReduceOptions()) -> dist.Work:
         tensor = one(tensors)
@@ -278,17 +285,17 @@ class ProcessGroup(dist.ProcessGroup):
         self, outputs: list[Tensors], inputs: Tensors, opts: Any = AllgatherOptions()
     ) -> dist.Work:
         # One list of outputs for each rank here, one for each input in allgather.
-        works = [
+        works = (
             self.allgather([[row[i] for row in outputs]], [tensor], opts)
             for i, tensor in enumerate(inputs)
-        ]
-        return self._each(opts, outputs, works, inputs)
+        )
+        return self._each("all_gather", opts, outputs, works, inputs)
 
     def allgather_into_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = AllgatherOptions()
     ) -> dist.Work:
-        works = [self._allgather_base(out, x, opts) for out, x in zip(outputs, inputs)]
-        return self._each(opts, outputs, works, inputs)
+        works = (self._allgather_base(out, x, opts) for out, x in zip(outputs, inputs))
+        return self._each("all_gather", opts, outputs, works, inputs)
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
@@ -331,8 +338,8 @@ class ProcessGroup(dist.ProcessGroup):
     def reduce_scatter_tensor_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = ReduceScatterOptions()
     ) -> dist.Work:
-        works = [self._reduce_scatter_base(out, x, opts) for out, x in zip(outputs, inputs)]
-        return self._each(opts, outputs, works, inputs)
+        works = (self._reduce_scatter_base(out, x, opts) for out, x in zip(outputs, inputs))
+        return self._each("reduce_scatter", opts, outputs, works, inputs)
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
@@ -549,10 +556,14 @@ class ProcessGroup(dist.ProcessGroup):
         finally:
             self._host.close()
 
-    def _each(self, opts: Any, outputs: list[Any], works: list[Any], tensors: Tensors) -> dist.Work:
-        """Return one handle for several operations on tensors of one device."""
+    def _each(
+        self, what: str, opts: Any, outputs: list[Any], works: Iterator[dist.Work], tensors: Tensors
+    ) -> dist.Work:
+        """Make several calls on tensors of one device, and return one handle for them."""
+        for tensor in tensors:
+            same_device(tensor, tensors[0], what)
         engine = self._engine(tensors[0]) if tensors else self._host
-        return engine.together(opts, outputs, works)
+        return engine.together(opts, outputs, list(works))
 
 
 def _uneven(
