@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from ctypes import byref, c_uint64, create_string_buffer
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ class Device:
     def __init__(self, communicator: Communicator, ordinal: int) -> None:
         self.ordinal = ordinal
         self._library = communicator.library
+        self._owner = os.getpid()
         self._closed = False
         handle = c_uint64()
         self.raise_for(self._library.device.join(communicator.handle, ordinal, byref(handle)))
@@ -82,8 +84,11 @@ class Device:
         self.raise_for(self._library.device.abort(self.handle, why.encode()))
 
     def close(self) -> None:
-        """Leave the communicator; closing twice is fine."""
-        if not self._closed:
+        """Leave the communicator; closing twice is fine.
+
+        Waits until its work on the GPU is over. In a forked child it does nothing.
+        """
+        if not self._closed and os.getpid() == self._owner:
             self._closed = True
             self.raise_for(self._library.device.close(self.handle))
 

@@ -217,6 +217,7 @@ def transfers() -> None:
     dist = _init()
     me, n = rank(), size()
     left, right = (me - 1) % n, (me + 1) % n
+    _sparse_before_any_collective(dist)
     dist.all_reduce(_tensor(1, 0))
     # More than a window holds: all ranks send before they receive.
     x, got = _tensor(300_000, me), _tensor(300_000, -1)
@@ -256,6 +257,18 @@ def transfers() -> None:
     with pytest.raises(ringlane.InvalidArgument, match="itself"):
         dist.irecv(got, me).wait()
     dist.destroy_process_group()
+
+
+def _sparse_before_any_collective(dist: Any) -> None:
+    """Refuse to go through host memory with a tensor that is not dense."""
+    import torch
+
+    import ringlane.torch.cuda as side
+
+    sparse, host = torch.eye(3).to_sparse(), dist.group.WORLD._host
+    for through in (side.send_through_host, side.recv_through_host):
+        with pytest.raises(ringlane.InvalidArgument, match="to_dense"):
+            through(host, sparse, 0, 0)
 
 
 def _host_calls_between(dist: Any, left: int, right: int) -> None:
@@ -378,7 +391,8 @@ def frozen() -> None:
     for other in range(victim):
         wait_for(flag(f"told-{other}"))
     os.kill(int(flag("pid").read_text()), signal.SIGKILL)
-    dist.destroy_process_group()
+    with pytest.warns(UserWarning, match=f"has failed: .*rank {victim}"):
+        dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")

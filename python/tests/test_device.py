@@ -87,6 +87,12 @@ def collectives() -> None:
     run("barrier")
     kinds = {(p["from"], p["to"]): p["kind"] for p in device.paths()}
     assert set(kinds) >= {(a, b) for a in range(n) for b in range(n) if a != b}
+    child = os.fork()
+    if child == 0:
+        device.close()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    device.check()
     device.close()
     device.close()
     assert comm.all_reduce(np.ones(1))[0] == n, "the host's communicator stays"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -23,9 +24,17 @@ from torch._C._distributed_c10d import _create_work_from_future
 
 from ..communicator import Communicator
 from ..device import Device, Message
-from ..errors import DeadlineExceeded, InvalidArgument
+from ..errors import Closed, DeadlineExceeded, Forked, InvalidArgument
 from .host import Host
-from .tensors import Finish, asynchronous, contiguous, copy_all, moved, write_back
+from .tensors import (
+    Finish,
+    asynchronous,
+    contiguous,
+    copy_all,
+    moved,
+    refuse_sparse,
+    write_back,
+)
 from .work import DONE, KEEPS_WORK
 
 _BLOCKS = os.environ.get("RINGLANE_BLOCKING_WAIT", "0") not in ("", "0")
@@ -202,8 +211,15 @@ class Cuda:
         self._device.abort(why)
 
     def close(self) -> None:
+        """Leave the device communicator.
+
+        Warns if that has failed: where no call came later, nobody has been told.
+        """
         self.start_posted()
+        error = self.error()
         self._device.close()
+        if error is not None and not isinstance(error, (Closed, Forked)):
+            warnings.warn(f"ringlane: a group on GPUs has failed: {error}", stacklevel=2)
 
 
 class Work(dist.Work):
@@ -385,6 +401,8 @@ def recv_through_host(host: Host, tensor: torch.Tensor, src: int, tag: int) -> d
 
 
 def _in_host_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same shape that a GPU can copy to and from."""
+    refuse_sparse(tensor)
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
 
 

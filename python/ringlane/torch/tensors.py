@@ -86,13 +86,22 @@ def one(tensors: list[torch.Tensor]) -> torch.Tensor:
     return tensors[0]
 
 
-def contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor, or a contiguous copy, after checking that it is dense."""
+def refuse_sparse(tensor: torch.Tensor) -> None:
+    """Check that a tensor is dense.
+
+    Raises:
+        InvalidArgument: it is not.
+    """
     if tensor.layout is not _STRIDED:
         raise InvalidArgument(
             f"collective: the tensor is {tensor.layout} (call .to_dense(), or build the "
             "embedding with sparse=False)"
         )
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor, or a contiguous copy, after checking that it is dense."""
+    refuse_sparse(tensor)
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     return tensor.contiguous()
