@@ -22,8 +22,8 @@ const slack = 3 * time.Second
 // deadline, the rank itself hears of it when it goes on, and all of them join
 // again.
 func TestStopped(t *testing.T) {
-	const n, timeout = 3, 2 * time.Second
-	ranks := spawn(t, "again", n, "RINGLANE_TIMEOUT=2s")
+	const n, timeout = 3, 5 * time.Second
+	ranks := spawn(t, "again", n, "RINGLANE_TIMEOUT=5s")
 	for _, w := range ranks {
 		w.says(t, "joined")
 	}
