@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 )
 
@@ -20,8 +21,9 @@ type DeviceChoice struct {
 	Line      int // bytes of a line: data and flag in one store. 0: in bulk, by slots
 	Blocks    int
 	Threads   int  // of a block
-	Piece     int  // bytes of a slot that are used, a power of two; 0 with lines
+	Piece     int  // bytes of a slot that are used, a power of two; 0 without slots
 	Engine    bool // copy engines move slots; blocks and threads are of what reduces
+	Sentinel  bool // rows that are data alone, in areas
 }
 
 // String writes a choice as RINGLANE_DEVICE_ALGO takes it: oneshot:line128:16x512.
@@ -29,11 +31,14 @@ func (c DeviceChoice) String() string {
 	return fmt.Sprintf("%s:%s:%dx%d", c.Algorithm, c.Protocol(), c.Blocks, c.Threads)
 }
 
-// Protocol is how data and the word that it is there travel: line128, slot, engine.
+// Protocol is how data and the word that it is there travel: line128, sentinel, slot,
+// engine.
 func (c DeviceChoice) Protocol() string {
 	switch {
 	case c.Engine:
 		return "engine"
+	case c.Sentinel:
+		return "sentinel"
 	case c.Line != 0:
 		return fmt.Sprint("line", c.Line)
 	}
@@ -52,12 +57,15 @@ type DeviceLayout struct {
 	// where other lines are longer: a word that is a flag in one would be
 	// anything in the other.
 	Short int
+	// Area is each of three that hold rows without flags; 0: there are none.
+	Area int
 }
 
 const (
 	deviceRow   = 512
 	shortLine   = 16
-	leastWindow = 64 << 10
+	cacheLine   = 64 // chunks are cut at multiples of it
+	leastWindow = 128 << 10
 	// deviceCounters is what counters take beside lines and slots.
 	deviceCounters = 4096
 
@@ -71,17 +79,20 @@ const (
 
 // Bytes is what a layout takes.
 func (l *DeviceLayout) Bytes() int {
-	return 2*l.Half + 2*l.Short + deviceCounters + 2*l.BulkBlocks*l.Slots*l.SlotBytes
+	return 2*l.Half + 2*l.Short + 3*l.Area + deviceCounters + 2*l.BulkBlocks*l.Slots*l.SlotBytes
 }
 
 // LayOutDevice divides window bytes for each peer; 0 is as much as pays, and less
 // for each of many. Rings in host memory are small, so that they stay in the
-// processor's cache: memory itself is slower than the link.
+// processor's cache: memory itself is slower than the link. Nor has it areas: what
+// is read there would have to be written over the link to be absent again.
 func LayOutDevice(window, ranks int, host bool) (DeviceLayout, error) {
 	l := DeviceLayout{Slots: 4, BulkBlocks: maxDeviceBlocks}
-	half, slot, all := 5<<20, 64<<10, 80<<20
+	half, slot, area, all := 5<<20, 64<<10, 32<<20, 256<<20
+	halves := 16 // of a window, if it is small
 	if host {
-		half, slot, all = 2560<<10, 16<<10, 32<<20
+		half, slot, area, all = 2560<<10, 16<<10, 0, 32<<20
+		halves = 8
 		l.BulkBlocks = hostBlocks
 	}
 	if window == 0 {
@@ -90,8 +101,9 @@ func LayOutDevice(window, ranks int, host bool) (DeviceLayout, error) {
 	if window < leastWindow {
 		return l, fmt.Errorf("a window of %d bytes a peer is too small (at least %d)", window, leastWindow)
 	}
-	l.Half = min(window/8, half) / deviceRow * deviceRow
+	l.Half = min(window/halves, half) / deviceRow * deviceRow
 	l.Short = min(window/32, 256<<10) / deviceRow * deviceRow
+	l.Area = min(window/8, area) / deviceRow * deviceRow
 	// Fewer blocks before smaller slots than 8 KiB, which a fence each would slow.
 	for {
 		l.SlotBytes = slot
@@ -111,13 +123,14 @@ type DeviceOverride struct {
 	Algorithm       string
 	Line            int  // of lines, on every path
 	Lines, Slots    bool // all calls by lines, or all by slots
+	Sentinels       bool // all calls by rows without flags that these can carry
 	Engines         bool // all calls by copy engines that these can carry
 	Blocks, Threads int
 }
 
 // ParseDeviceOverride reads parts that colons separate, in any order: an
-// algorithm, a protocol (line, line16, line64, line128, slot, engine), and blocks x
-// threads. "auto" and nothing leave the choice alone.
+// algorithm, a protocol (line, line16, line64, line128, sentinel, slot, engine), and
+// blocks x threads. "auto" and nothing leave the choice alone.
 func ParseDeviceOverride(text string) (DeviceOverride, error) {
 	var o DeviceOverride
 	for part := range strings.SplitSeq(text, ":") {
@@ -134,6 +147,8 @@ func ParseDeviceOverride(text string) (DeviceOverride, error) {
 			o.Line, err = strconv.Atoi(strings.TrimPrefix(part, "line"))
 		case part == "slot":
 			o.Slots = true
+		case part == "sentinel":
+			o.Sentinels = true
 		case part == "engine":
 			o.Engines = true
 		case launch:
@@ -150,7 +165,13 @@ func ParseDeviceOverride(text string) (DeviceOverride, error) {
 			return o, err
 		}
 	}
-	if o.Lines && o.Slots || o.Engines && (o.Lines || o.Slots) {
+	protocols := 0
+	for _, asked := range []bool{o.Lines, o.Sentinels, o.Slots, o.Engines} {
+		if asked {
+			protocols++
+		}
+	}
+	if protocols > 1 {
 		return o, fmt.Errorf("%q names two protocols", text)
 	}
 	return o, nil
@@ -177,6 +198,7 @@ type deviceLimits struct {
 	short           int // lines of 16 bytes, which need no other lane to arrive
 	oneshot         int // all that a rank is sent
 	line, line16    int // a message between two ranks by lines, and by lines of 16 bytes
+	sentinel        int // from how many bytes on such a message goes without flags
 	blocks, threads int
 }
 
@@ -186,7 +208,7 @@ func (d *Devices) limits() deviceLimits {
 	if d.Host {
 		return deviceLimits{short: 8 << 10, oneshot: 64 << 10, line: 2 << 20, line16: 512 << 10, blocks: 32, threads: 256}
 	}
-	l := deviceLimits{short: 64 << 10, oneshot: 512 << 10, line: 16 << 20, line16: 128 << 10, blocks: maxDeviceBlocks, threads: lineThreads}
+	l := deviceLimits{short: 64 << 10, oneshot: 512 << 10, line: 16 << 20, line16: 128 << 10, sentinel: 512 << 10, blocks: maxDeviceBlocks, threads: lineThreads}
 	if d.Shared {
 		l.blocks = 64
 	}
@@ -196,8 +218,9 @@ func (d *Devices) limits() deviceLimits {
 // Uneven as the size of a call means that ranks know only their own part of it.
 const Uneven = -1
 
-// Choose says how to carry out c. bytes is what Table.Choose has, or Uneven.
-func (d *Devices) Choose(c schedule.Collective, bytes int) DeviceChoice {
+// Choose says how to carry out c on elements of a type. bytes is what Table.Choose
+// has, or Uneven.
+func (d *Devices) Choose(c schedule.Collective, typ dtype.Type, bytes int) DeviceChoice {
 	if choice, ok := d.byEngine(c, bytes); ok {
 		return choice
 	}
@@ -206,22 +229,26 @@ func (d *Devices) Choose(c schedule.Collective, bytes int) DeviceChoice {
 	message := bytes // the longest between two ranks
 	shares, most := 2, slotThreads
 	if c == schedule.AllReduce {
+		message = (bytes + d.Ranks - 1) / d.Ranks
+		shares = 4
 		sent := bytes * (d.Ranks - 1)
 		oneshot := sent <= limits.oneshot
 		if d.Algorithm != "" {
 			oneshot = d.Algorithm == Oneshot
 		}
+		sentinel := d.bySentinel(typ, message, limits)
+		switch {
 		// In bulk a piece is reduced when it has come from all, not when it
 		// has gone to all: in place that would be too early.
-		if oneshot && !d.Slots {
+		case oneshot && !d.Slots && !(sentinel && d.Sentinels):
 			choice.Algorithm = Oneshot
 			if sent <= limits.short && d.DeviceOverride.Line == 0 {
 				choice.Line = shortLine
 			}
 			return d.lines(choice, limits, bytes)
+		case sentinel:
+			return d.sentinels(choice, limits, message)
 		}
-		message = (bytes + d.Ranks - 1) / d.Ranks
-		shares = 4
 	}
 	line := message <= limits.line && (choice.Line != shortLine || message <= limits.line16)
 	if d.Lines || d.Slots {
@@ -240,6 +267,33 @@ func (d *Devices) Choose(c schedule.Collective, bytes int) DeviceChoice {
 		return d.lines(choice, limits, message)
 	}
 	return d.bulk(choice, shares, most, message)
+}
+
+// bySentinel says whether an AllReduce with messages of so many bytes, which is not
+// oneshot, goes by rows without flags: of floats, which have a word to spare, and
+// where areas have room for all of it.
+func (d *Devices) bySentinel(typ dtype.Type, message int, limits deviceLimits) bool {
+	if !typ.Float() || message+cacheLine+deviceRow > d.Layout.Area {
+		return false
+	}
+	if d.Sentinels || d.Lines || d.Slots {
+		return d.Sentinels && d.Algorithm != Ring
+	}
+	return message >= limits.sentinel && d.Algorithm != Ring
+}
+
+// sentinels gives a warp two rows at a time, as long as there are blocks.
+func (d *Devices) sentinels(choice DeviceChoice, limits deviceLimits, message int) DeviceChoice {
+	choice.Line, choice.Sentinel = 0, true
+	choice.Threads = min(lineThreads, d.Threads)
+	warps := (message + 2*deviceRow - 1) / (2 * deviceRow)
+	choice.Blocks = min((warps+choice.Threads/32-1)/(choice.Threads/32), limits.blocks, d.Blocks)
+	choice.Blocks = max(choice.Blocks, 1)
+	if d.DeviceOverride.Blocks > 0 {
+		choice.Blocks = d.DeviceOverride.Blocks
+		choice.Threads = min(d.DeviceOverride.Threads, lineThreads, d.Threads) / 32 * 32
+	}
+	return choice
 }
 
 // ring says whether a call goes round the ring: where host memory carries it,

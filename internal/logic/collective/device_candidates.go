@@ -3,6 +3,7 @@ package collective
 import (
 	"math/bits"
 
+	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 )
 
@@ -35,11 +36,11 @@ const (
 // Candidates are the fixed choices for a call that can be ahead of the built-in
 // one, each once, with the override that makes it. Lines are no longer than
 // arrives together on every path; copy engines take part where they have memory.
-func (d *Devices) Candidates(c schedule.Collective, bytes int) (all []DeviceCandidate) {
+func (d *Devices) Candidates(c schedule.Collective, typ dtype.Type, bytes int) (all []DeviceCandidate) {
 	add := func(o DeviceOverride, want DeviceChoice) {
 		with := *d
 		with.DeviceOverride = o
-		got := with.Choose(c, bytes)
+		got := with.Choose(c, typ, bytes)
 		want.Piece = got.Piece
 		// An override that cannot be followed says little about what it asks for.
 		if got == want && got.Blocks <= d.Blocks && with.canLead(c, got, bytes) {
@@ -51,12 +52,13 @@ func (d *Devices) Candidates(c schedule.Collective, bytes int) (all []DeviceCand
 			for _, threads := range candidateThreads {
 				o := DeviceOverride{Algorithm: algorithm, Blocks: blocks, Threads: threads}
 				want := DeviceChoice{Algorithm: algorithm, Blocks: blocks, Threads: threads}
-				engines, slots := o, o
-				engines.Engines, slots.Slots = true, true
-				engine := want
-				engine.Engine = true
+				engines, slots, sentinels := o, o, o
+				engines.Engines, slots.Slots, sentinels.Sentinels = true, true, true
+				engine, sentinel := want, want
+				engine.Engine, sentinel.Sentinel = true, true
 				add(engines, engine)
 				add(slots, want)
+				add(sentinels, sentinel)
 				for _, line := range []int{16, 64, 128} {
 					lines, want := o, want
 					lines.Lines, lines.Line, want.Line = true, line, line
@@ -81,6 +83,10 @@ func (d *Devices) canLead(c schedule.Collective, choice DeviceChoice, bytes int)
 	case choice.Engine: // blocks and threads are of what reduces, and that is little
 		reduces := c == schedule.AllReduce || c == schedule.ReduceScatter || c == schedule.Reduction
 		return bytes >= leastEngine && choice.Threads == power(min(engineThreads, d.Threads)) && (reduces || choice.Blocks == 1)
+	case choice.Sentinel:
+		warps, rows := choice.Blocks*choice.Threads/32, (message+deviceRow-1)/deviceRow
+		fit := power(most) * min(lineThreads, d.Threads) / 32
+		return message >= leastSlot && min(rows, fit)/farOffInBulk <= warps && warps <= 2*rows
 	case choice.Line == 0:
 		pieces := (message + leastPiece - 1) / leastPiece
 		least := min(pieces, most, d.Layout.BulkBlocks) / farOffInBulk

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 )
 
@@ -54,7 +55,7 @@ func TestCandidates(t *testing.T) {
 		d := devices(t, test.ranks, test.host, "")
 		d.Engine = LayOutEngine(0, test.ranks, d.Layout, test.host)
 		var got []string
-		for _, c := range d.Candidates(test.c, test.bytes) {
+		for _, c := range d.Candidates(test.c, dtype.I32, test.bytes) {
 			got = append(got, c.Choice.String())
 		}
 		for _, want := range test.some {
@@ -90,12 +91,13 @@ func TestCandidatesAreChoices(t *testing.T) {
 		}
 		c := rapid.SampledFrom([]schedule.Collective{schedule.AllReduce, schedule.AllGather, schedule.Broadcast, schedule.AllToAll}).Draw(t, "collective")
 		bytes := rapid.IntRange(1, 1<<30).Draw(t, "bytes")
-		all := d.Candidates(c, bytes)
+		typ := rapid.SampledFrom(dtype.Types).Draw(t, "type")
+		all := d.Candidates(c, typ, bytes)
 		if len(all) == 0 || len(all) > 160 {
 			t.Fatalf("%d candidates", len(all))
 		}
 		d.DeviceOverride = DeviceOverride{}
-		auto := d.Choose(c, bytes)
+		auto := d.Choose(c, typ, bytes)
 		listed := !slices.Contains(candidateBlocks, auto.Blocks) || !slices.Contains(candidateThreads, auto.Threads)
 		for _, candidate := range all {
 			o, err := ParseDeviceOverride(candidate.Choice.String())

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 )
 
@@ -69,7 +70,7 @@ func TestDeviceChoice(t *testing.T) {
 		{schedule.AllReduce, 2, false, 64 << 20, "32x576", "direct:slot:32x512"},
 		{schedule.AllReduce, 2, false, 64 << 20, "slot:128x100", "direct:slot:128x256"}, // whole warps
 	} {
-		if got := devices(t, test.ranks, test.host, test.override).Choose(test.c, test.bytes).String(); got != test.want {
+		if got := devices(t, test.ranks, test.host, test.override).Choose(test.c, dtype.I32, test.bytes).String(); got != test.want {
 			t.Errorf("%v of %d bytes, %d ranks, host %v, %q: %s, want %s", test.c, test.bytes, test.ranks, test.host, test.override, got, test.want)
 		}
 	}
@@ -90,13 +91,13 @@ func TestDeviceChoiceRuns(t *testing.T) {
 		}
 		powers := func(n int) bool { return n > 0 && n&(n-1) == 0 }
 		if window == 0 {
-			window = 80 << 20 / (ranks - 1)
+			window = 256 << 20 / (ranks - 1)
 		}
 		if layout.Bytes() > window || layout.Half%deviceRow != 0 || layout.Half == 0 || layout.Short%deviceRow != 0 || layout.Short == 0 ||
 			!powers(layout.Slots) || !powers(layout.SlotBytes) || layout.SlotBytes < 4<<10 {
 			t.Fatalf("%d bytes are laid out as %+v, which takes %d", window, layout, layout.Bytes())
 		}
-		o, err := ParseDeviceOverride(rapid.SampledFrom([]string{"", "oneshot", "ring", "ring:line", "direct:line", "slot", "128x1024", "slot:1x32", "oneshot:line:128x32", "line:77x500"}).Draw(t, "override"))
+		o, err := ParseDeviceOverride(rapid.SampledFrom([]string{"", "oneshot", "ring", "ring:line", "direct:line", "slot", "128x1024", "slot:1x32", "oneshot:line:128x32", "line:77x500", "sentinel", "sentinel:7x999"}).Draw(t, "override"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,12 +111,20 @@ func TestDeviceChoiceRuns(t *testing.T) {
 		if c == schedule.AllToAll || c == schedule.SendRecv {
 			least = Uneven
 		}
-		choice := d.Choose(c, rapid.IntRange(least, 1<<40).Draw(t, "bytes"))
+		typ := rapid.SampledFrom(dtype.Types).Draw(t, "type")
+		bytes := rapid.IntRange(least, 1<<40).Draw(t, "bytes")
+		choice := d.Choose(c, typ, bytes)
 		if _, err := Find(c, choice.Algorithm); err != nil {
 			t.Fatal(err)
 		}
 		if choice.Blocks < 1 || choice.Blocks > maxDeviceBlocks || choice.Threads < 32 || choice.Threads%32 != 0 || choice.Threads > d.Threads {
 			t.Fatalf("%v", choice)
+		}
+		if choice.Sentinel {
+			if message := (bytes + ranks - 1) / ranks; c != schedule.AllReduce || !typ.Float() || host || message > layout.Area || choice.Threads > lineThreads {
+				t.Fatalf("%v for %v of %v, areas of %d", choice, c, typ, layout.Area)
+			}
+			return
 		}
 		if choice.Line != 0 {
 			if choice.Threads > lineThreads || d.HalfOf(choice.Line)/choice.Blocks < deviceRow {

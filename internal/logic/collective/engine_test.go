@@ -5,6 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 )
 
@@ -32,7 +33,7 @@ func TestEngineChoice(t *testing.T) {
 	} {
 		d := devices(t, 2, true, test.override)
 		d.Engine = LayOutEngine(0, 2, d.Layout, true)
-		choice := d.Choose(test.c, test.bytes)
+		choice := d.Choose(test.c, dtype.F32, test.bytes)
 		got := ""
 		if choice.Engine {
 			got = choice.String()

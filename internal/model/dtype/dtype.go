@@ -39,6 +39,9 @@ var types = [...]struct {
 // Valid reports whether t is one of the element types.
 func (t Type) Valid() bool { return int(t) < len(types) }
 
+// Float reports whether t is a floating-point type.
+func (t Type) Float() bool { return t <= BF16 }
+
 // Size is the size of one element in bytes, 0 for an invalid type.
 func (t Type) Size() int {
 	if !t.Valid() {

@@ -3,6 +3,7 @@ package device
 import (
 	"ringlane/internal/hardware/cuda"
 	"ringlane/internal/logic/collective"
+	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/communicator"
 )
@@ -33,7 +34,7 @@ func (d *Comm) Exchange(ms []Message, s cuda.Stream) error {
 			return failf(communicator.System, "send or receive: %v", err)
 		}
 		x := p.exchange
-		p.choice = d.devices.Choose(schedule.SendRecv, collective.Uneven)
+		p.choice = d.devices.Choose(schedule.SendRecv, dtype.U8, collective.Uneven)
 		d.address(x, p.choice)
 		some := false
 		for r := range d.size {
@@ -43,7 +44,7 @@ func (d *Comm) Exchange(ms []Message, s cuda.Stream) error {
 			}
 			some = true
 			// In and Out are 0, so that ranges are addresses.
-			peer := d.peer(x, r, p.choice.Line)
+			peer := d.peer(x, r, p.choice)
 			if send != nil {
 				peer.SendAt, peer.SendBytes = uint64(send.Buffer), send.bytes()
 			}

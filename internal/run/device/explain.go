@@ -74,6 +74,8 @@ func (d *Comm) owed(f *kernels.Fault) string {
 	switch f.Place {
 	case kernels.AtLine:
 		return fmt.Sprintf("exchange %d has not come, chunk %d (a row of lines), block %d", f.Step, f.Chunk, f.Block)
+	case kernels.AtRow:
+		return fmt.Sprintf("chunk %d (a row) has not come, block %d", f.Chunk, f.Block)
 	case kernels.AtHead:
 		return fmt.Sprintf("slot %d has not come, block %d", f.Step+1, f.Block)
 	case kernels.AtCredit:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"ringlane/internal/hardware/cuda"
+	"ringlane/internal/hardware/cuda/kernels"
 	"ringlane/internal/hardware/window/cudaipc"
 	"ringlane/internal/hardware/window/pinned"
 	"ringlane/internal/run/communicator"
@@ -169,11 +170,19 @@ func (d *Comm) reachHost(peer, at int, bytes uint64) error {
 	return nil
 }
 
-// clear makes this rank's parts, of so many bytes, zero.
-func (d *Comm) clear(bytes uint64) error {
+// areas is where areas for rows without flags begin in a part: behind the halves of
+// short lines, which are behind everything else.
+func (d *Comm) areas() uint64 { return d.geometry.PartBytes() + uint64(2*d.devices.Layout.Short) }
+
+// clear makes this rank's parts zero, and areas in them absent.
+func (d *Comm) clear() error {
+	areas := d.areas()
 	for p := range d.memory.peers {
 		if in := d.memory.peers[p].inbox; in != 0 {
-			if err := d.gpu.context.Set(in, 0, bytes); err != nil {
+			err := errors.Join(
+				d.gpu.context.Set(in, 0, areas),
+				d.gpu.context.Set(in+cuda.Pointer(areas), kernels.Absent, uint64(3*d.devices.Layout.Area)))
+			if err != nil {
 				return err
 			}
 		}

@@ -32,7 +32,7 @@ func (d *Comm) Override(o collective.DeviceOverride) error {
 
 // Candidates are the fixed choices that are worth a try for a call.
 func (d *Comm) Candidates(call Call) []collective.DeviceCandidate {
-	return d.devices.Candidates(call.Collective, bytesOf(call))
+	return d.devices.Candidates(call.Collective, call.Type, bytesOf(call))
 }
 
 // Ready says why a call cannot be carried out as it is chosen to be. It loads what

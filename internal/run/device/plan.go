@@ -150,8 +150,8 @@ func (d *Comm) arrangeRing(p *plan, s *scheduled, host *communicator.Call) error
 	x := p.exchange
 	d.address(x, p.choice)
 	x.Op = uint32(host.Op)
-	after := d.peer(x, next, p.choice.Line)
-	d.peer(x, prev, p.choice.Line)
+	after := d.peer(x, next, p.choice)
+	d.peer(x, prev, p.choice)
 	for chunk := range s.chunks { // the first is the longest
 		in, out := host.Chunk(chunk, s.chunks, d.size, d.rank)
 		bytes := uint64(max(in.Len, out.Len) * host.Type.Size())
@@ -174,6 +174,9 @@ type kernel struct {
 func kernelFor(c collective.DeviceChoice, typ dtype.Type, reduces bool) kernel {
 	if c.Engine {
 		return engineKernel(typ, reduces)
+	}
+	if c.Sentinel {
+		return kernel{module: fmt.Sprintf("sentinel_%v", typ), name: fmt.Sprintf("reduce_sentinel_%v", typ)}
 	}
 	if !reduces {
 		return kernel{module: "copy", name: "copy_" + c.Protocol()}
@@ -252,7 +255,7 @@ func (d *Comm) schedule(call *Call, algorithm string) (*scheduled, error) {
 
 // Describe says how a call would be carried out.
 func (d *Comm) Describe(call Call) collective.DeviceChoice {
-	return d.devices.Choose(call.Collective, bytesOf(call))
+	return d.devices.Choose(call.Collective, call.Type, bytesOf(call))
 }
 
 // bytesOf is what a call is chosen by.
@@ -289,7 +292,7 @@ func (d *Comm) fill(p *plan, f *fusion) {
 		if r == d.rank {
 			continue
 		}
-		peer, flow := d.peer(x, r, p.choice.Line), &f.peers[r]
+		peer, flow := d.peer(x, r, p.choice), &f.peers[r]
 		peer.SendAt, peer.SendBytes = flow.send.at, flow.send.bytes
 		peer.RecvAt, peer.RecvBytes = flow.recv.at, flow.recv.bytes
 		peer.GatherAt, peer.GatherBytes = flow.gather.at, flow.gather.bytes
@@ -306,9 +309,12 @@ func (d *Comm) address(x *kernels.Exchange, c collective.DeviceChoice) {
 	x.State, x.Control = uint64(d.memory.state), uint64(d.memory.control.Pointer())
 	x.Deadline = uint64(d.comm.Timeout())
 	x.Geometry = d.geometry
-	if c.Line == 0 {
+	switch {
+	case c.Sentinel:
+		x.Geometry.LineHalf = uint64(d.devices.Layout.Area)
+	case c.Line == 0:
 		x.Piece = uint32(bits.TrailingZeros(uint(c.Piece)))
-	} else {
+	default:
 		half := d.devices.HalfOf(c.Line)
 		x.Geometry.LineHalf = uint64(half)
 		x.Region = uint32(half/c.Blocks) / kernels.RowBytes * kernels.RowBytes
@@ -316,9 +322,8 @@ func (d *Comm) address(x *kernels.Exchange, c collective.DeviceChoice) {
 	x.Rank, x.Ranks = uint32(d.rank), uint32(d.size)
 }
 
-// peer adds a rank to those of a call by lines of so many bytes, or by slots, in
-// the order of ranks.
-func (d *Comm) peer(x *kernels.Exchange, rank, line int) *kernels.Peer {
+// peer adds a rank to those of a call, in the order of ranks.
+func (d *Comm) peer(x *kernels.Exchange, rank int, c collective.DeviceChoice) *kernels.Peer {
 	p := &x.Peers[x.Count]
 	x.Count++
 	if rank < d.rank {
@@ -326,10 +331,15 @@ func (d *Comm) peer(x *kernels.Exchange, rank, line int) *kernels.Peer {
 	}
 	r := &d.memory.peers[rank]
 	p.Outbox, p.Inbox, p.Rank = uint64(r.outbox), uint64(r.inbox), uint32(rank)
-	if d.devices.Apart(line) { // its halves are behind everything else
-		p.Outbox += d.geometry.PartBytes()
-		p.Inbox += d.geometry.PartBytes()
+	behind := uint64(0)
+	switch {
+	case c.Sentinel:
+		behind = d.areas()
+	case d.devices.Apart(c.Line):
+		behind = d.geometry.PartBytes()
 	}
+	p.Outbox += behind
+	p.Inbox += behind
 	return p
 }
 

@@ -2,7 +2,9 @@ package device
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -78,6 +80,12 @@ func (r *rank) check(random *rand.Rand, call Call, shared bool) {
 		for i := range input {
 			input[i] = byte(private.IntN(3))
 		}
+		// What is absent to rows without flags is data like any other.
+		for i := 0; i+8 <= len(input); i += 8 {
+			if private.IntN(4) == 0 {
+				binary.NativeEndian.PutUint64(input[i:], math.MaxUint64)
+			}
+		}
 	}
 	before := data(private, dtype.U8, fence+shiftOut+out+in+fence)
 
@@ -130,11 +138,11 @@ var onGPU = []schedule.Collective{
 }
 
 // TestBits compares every collective with the processor's, which carries out the
-// same schedules: for 1 to 5 ranks, by lines of each length and by slots, with
-// each algorithm.
+// same schedules: for 1 to 5 ranks, by lines of each length, without flags and by
+// slots, with each algorithm.
 func TestBits(t *testing.T) {
 	start := seed(t)
-	for _, algorithm := range []string{"auto", "oneshot:line16:3x64", "direct:line64:5x96", "direct:line128:2x128", "direct:slot:3x128", "direct:slot:2x256", "ring:2x64"} {
+	for _, algorithm := range []string{"auto", "oneshot:line16:3x64", "direct:line64:5x96", "direct:line128:2x128", "direct:slot:3x128", "direct:slot:2x256", "sentinel:3x64", "ring:2x64"} {
 		for n := 1; n <= 5; n++ {
 			t.Run(fmt.Sprintf("%s/%d", algorithm, n), func(t *testing.T) {
 				t.Setenv("RINGLANE_DEVICE_ALGO", algorithm)
@@ -150,5 +158,41 @@ func TestBits(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestSentinels has calls without flags take turns with others, and with each other
+// in other shapes of kernels: what one leaves in memory is in the way of all others.
+func TestSentinels(t *testing.T) {
+	start := seed(t)
+	for n := 2; n <= 4; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			together(t, n, func(r *rank) error {
+				random := rand.New(rand.NewPCG(start, uint64(n)))
+				for range 150 {
+					o := collective.DeviceOverride{Blocks: 1 + random.IntN(4), Threads: 32 << random.IntN(3)}
+					switch random.IntN(6) {
+					case 0:
+						o.Lines = true
+					case 1:
+						o.Slots = true
+					default:
+						o.Sentinels = true
+					}
+					call := randomCall(random, n, onGPU[:1])
+					call.Type = dtype.Types[random.IntN(4)] // a float
+					call.Count = min(call.Count, 60<<10/call.Type.Size())
+					r.devices.DeviceOverride = o
+					r.mu.Lock()
+					r.forget()
+					r.mu.Unlock()
+					if got := r.Describe(call).Sentinel; got != o.Sentinels {
+						return fmt.Errorf("%v by %v", &call, r.Describe(call))
+					}
+					r.check(random, call, random.IntN(3) == 0)
+				}
+				return nil
+			})
+		})
 	}
 }

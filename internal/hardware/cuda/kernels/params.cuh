@@ -75,9 +75,10 @@ struct State {
 	u32 unused[63];
 	u64 epoch[max_blocks][max_ranks]; // exchanges of lines with a rank
 	u64 sent[streams][max_blocks][max_ranks], received[streams][max_blocks][max_ranks]; // slots
+	u64 calls[max_blocks]; // without flags
 };
 
-enum Place : u32 { at_line = 1, at_head = 2, at_credit = 3, at_piece = 4, at_room = 5 };
+enum Place : u32 { at_line = 1, at_head = 2, at_credit = 3, at_piece = 4, at_room = 5, at_row = 6 };
 
 // Fault says what was waited for when the deadline passed.
 struct Fault {

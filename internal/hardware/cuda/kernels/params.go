@@ -11,6 +11,9 @@ const (
 	// multiples of it.
 	RowBytes = 512
 
+	// Absent is each byte of an area before data comes (sentinel.cuh).
+	Absent = 0xff
+
 	streams       = 2
 	countersBytes = streams * MaxBlocks * 8
 )
@@ -69,6 +72,7 @@ type State struct {
 	Epoch    [MaxBlocks][MaxRanks]uint64          // exchanges of lines with a rank
 	Sent     [streams][MaxBlocks][MaxRanks]uint64 // slots
 	Received [streams][MaxBlocks][MaxRanks]uint64
+	Calls    [MaxBlocks]uint64 // without flags
 }
 
 // Place says what is waited for.
@@ -80,6 +84,7 @@ const (
 	AtCredit                  // a slot to be emptied
 	AtPiece                   // a piece to be copied, see Turn
 	AtRoom                    // a piece to be copied away
+	AtRow                     // a row without flags
 )
 
 // Fault says what was waited for when the deadline passed.
