@@ -64,7 +64,6 @@ type DeviceLayout struct {
 const (
 	deviceRow   = 512
 	shortLine   = 16
-	cacheLine   = 64 // chunks are cut at multiples of it
 	leastWindow = 128 << 10
 	// deviceCounters is what counters take beside lines and slots.
 	deviceCounters = 4096
@@ -198,7 +197,7 @@ type deviceLimits struct {
 	short           int // lines of 16 bytes, which need no other lane to arrive
 	oneshot         int // all that a rank is sent
 	line, line16    int // a message between two ranks by lines, and by lines of 16 bytes
-	sentinel        int // from how many bytes on such a message goes without flags
+	sentinel        int // from how many bytes on terms and results of floats go without flags
 	blocks, threads int
 }
 
@@ -236,19 +235,18 @@ func (d *Devices) Choose(c schedule.Collective, typ dtype.Type, bytes int) Devic
 		if d.Algorithm != "" {
 			oneshot = d.Algorithm == Oneshot
 		}
-		sentinel := d.bySentinel(typ, message, limits)
-		switch {
 		// In bulk a piece is reduced when it has come from all, not when it
 		// has gone to all: in place that would be too early.
-		case oneshot && !d.Slots && !(sentinel && d.Sentinels):
+		if oneshot && !d.Slots && !(d.Sentinels && d.bySentinel(c, typ, message, limits)) {
 			choice.Algorithm = Oneshot
 			if sent <= limits.short && d.DeviceOverride.Line == 0 {
 				choice.Line = shortLine
 			}
 			return d.lines(choice, limits, bytes)
-		case sentinel:
-			return d.sentinels(choice, limits, message)
 		}
+	}
+	if d.bySentinel(c, typ, message, limits) {
+		return d.sentinels(choice, limits, message)
 	}
 	line := message <= limits.line && (choice.Line != shortLine || message <= limits.line16)
 	if d.Lines || d.Slots {
@@ -269,11 +267,13 @@ func (d *Devices) Choose(c schedule.Collective, typ dtype.Type, bytes int) Devic
 	return d.bulk(choice, shares, most, message)
 }
 
-// bySentinel says whether an AllReduce with messages of so many bytes, which is not
-// oneshot, goes by rows without flags: of floats, which have a word to spare, and
-// where areas have room for all of it.
-func (d *Devices) bySentinel(typ dtype.Type, message int, limits deviceLimits) bool {
-	if !typ.Float() || message+cacheLine+deviceRow > d.Layout.Area {
+// bySentinel says whether a call with messages of so many bytes, which is not
+// oneshot, goes by rows without flags: reductions of floats, which have a word to
+// spare, where areas have room for all of it.
+func (d *Devices) bySentinel(c schedule.Collective, typ dtype.Type, message int, limits deviceLimits) bool {
+	reduces := c == schedule.AllReduce || c == schedule.ReduceScatter || c == schedule.Reduction
+	rows := (message + deviceRow - 1) / deviceRow // also of a chunk, cut at a cache line
+	if !reduces || !typ.Float() || rows*deviceRow > d.Layout.Area {
 		return false
 	}
 	if d.Sentinels || d.Lines || d.Slots {

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,42 @@ func TestDeviceChoice(t *testing.T) {
 	}
 }
 
+// TestSentinelChoice is about what goes without flags: reductions of floats between
+// GPUs that reach each other, as long as areas have room.
+func TestSentinelChoice(t *testing.T) {
+	for _, test := range []struct {
+		c        schedule.Collective
+		typ      dtype.Type
+		ranks    int
+		host     bool
+		bytes    int
+		override string
+		want     string
+	}{
+		{schedule.AllReduce, dtype.BF16, 2, false, 512 << 10, "", "oneshot:line128:128x512"},
+		{schedule.AllReduce, dtype.BF16, 2, false, 1 << 20, "", "direct:sentinel:32x512"},
+		{schedule.AllReduce, dtype.F64, 2, false, 63 << 20, "", "direct:sentinel:128x512"},
+		{schedule.AllReduce, dtype.F32, 2, false, 64 << 20, "", "direct:sentinel:128x512"},
+		{schedule.AllReduce, dtype.F32, 2, false, 65 << 20, "", "direct:slot:128x768"},
+		{schedule.AllReduce, dtype.F32, 8, false, 32 << 20, "", "direct:sentinel:128x512"},
+		{schedule.AllReduce, dtype.F32, 8, false, 64 << 20, "", "direct:line128:128x512"},
+		{schedule.AllReduce, dtype.I32, 2, false, 16 << 20, "", "direct:line128:128x512"},
+		{schedule.AllReduce, dtype.F32, 2, true, 16 << 20, "", "direct:slot:48x768"},
+		{schedule.ReduceScatter, dtype.F32, 2, false, 16 << 20, "", "direct:sentinel:128x512"},
+		{schedule.Reduction, dtype.F32, 2, false, 16 << 20, "", "direct:sentinel:128x512"},
+		{schedule.AllGather, dtype.F32, 2, false, 16 << 20, "sentinel", "direct:line128:128x512"},
+		{schedule.AllReduce, dtype.F32, 2, false, 8, "sentinel", "direct:sentinel:1x512"},
+		{schedule.AllReduce, dtype.F32, 2, false, 8, "sentinel:3x64", "direct:sentinel:3x64"},
+		{schedule.AllReduce, dtype.F32, 2, false, 16 << 20, "line", "direct:line128:128x512"},
+		{schedule.AllReduce, dtype.F32, 2, false, 16 << 20, "ring", "ring:slot:128x512"},
+		{schedule.AllReduce, dtype.F32, 2, false, 16 << 20, "oneshot", "oneshot:line128:128x512"},
+	} {
+		if got := devices(t, test.ranks, test.host, test.override).Choose(test.c, test.typ, test.bytes).String(); got != test.want {
+			t.Errorf("%v of %d bytes of %v, %d ranks, host %v, %q: %s, want %s", test.c, test.bytes, test.typ, test.ranks, test.host, test.override, got, test.want)
+		}
+	}
+}
+
 // TestDeviceChoiceRuns has every choice be one that kernels can carry out.
 func TestDeviceChoiceRuns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -121,7 +158,13 @@ func TestDeviceChoiceRuns(t *testing.T) {
 			t.Fatalf("%v", choice)
 		}
 		if choice.Sentinel {
-			if message := (bytes + ranks - 1) / ranks; c != schedule.AllReduce || !typ.Float() || host || message > layout.Area || choice.Threads > lineThreads {
+			message := bytes
+			if c == schedule.AllReduce {
+				message = (bytes + ranks - 1) / ranks
+			}
+			area := (message + deviceRow - 1) / deviceRow * deviceRow
+			reduces := slices.Contains([]schedule.Collective{schedule.AllReduce, schedule.ReduceScatter, schedule.Reduction}, c)
+			if !reduces || !typ.Float() || host || area > layout.Area || choice.Threads > lineThreads {
 				t.Fatalf("%v for %v of %v, areas of %d", choice, c, typ, layout.Area)
 			}
 			return

@@ -179,9 +179,9 @@ func TestSentinels(t *testing.T) {
 					default:
 						o.Sentinels = true
 					}
-					call := randomCall(random, n, onGPU[:1])
+					call := randomCall(random, n, []schedule.Collective{schedule.AllReduce, schedule.AllReduce, schedule.ReduceScatter, schedule.Reduction})
 					call.Type = dtype.Types[random.IntN(4)] // a float
-					call.Count = min(call.Count, 60<<10/call.Type.Size())
+					call.Count = min(call.Count, 30<<10/call.Type.Size())
 					r.devices.DeviceOverride = o
 					r.mu.Lock()
 					r.forget()

@@ -21,6 +21,9 @@ enum Op : u32 { op_sum, op_avg, op_min, op_max, op_prod };
 //	         rank, that the peer has emptied
 //	slots    streams x bulk_blocks rings of slots, slot_bytes each
 //
+// For lines of 16 bytes among longer ones a part has two more halves, and for calls
+// without flags three areas: kernels are told of these as if the part began there.
+//
 // The memory begins as zeros.
 enum : u32 {
 	streams = 2, // what is to be reduced or copied; what has been reduced
@@ -28,7 +31,7 @@ enum : u32 {
 };
 
 struct Geometry {
-	u64 line_half;	// bytes, a multiple of 512
+	u64 line_half;	// bytes, a multiple of 512; of an area, where there are no flags
 	u32 slots;	// in a ring, a power of two
 	u32 slot_bytes; // a multiple of 512
 	u32 bulk_blocks;

@@ -20,7 +20,7 @@ const (
 
 // Geometry says how a part is divided.
 type Geometry struct {
-	LineHalf   uint64 // bytes of each half for lines, a multiple of RowBytes
+	LineHalf   uint64 // bytes of each half for lines, a multiple of RowBytes; of an area, without flags
 	Slots      uint32 // in a ring, a power of two
 	SlotBytes  uint32 // a multiple of RowBytes
 	BulkBlocks uint32 // that have rings

@@ -1,18 +1,19 @@
-// AllReduce "direct" of floats in bulk, by rows that are data and nothing else: a
-// word has come when it is no longer absent, which is what every word of an area is
-// before. So nobody fences, no flag takes room on the link, and no more than 8
-// bytes need to arrive together.
+// Reductions of floats in bulk, by rows that are data and nothing else: ReduceScatter
+// and Reduce ("direct"), and with publish AllReduce "direct". A word has come when it
+// is no longer absent, which is what every word of an area is before. So nobody
+// fences, no flag takes room on the link, and no more than 8 bytes need to arrive
+// together.
 //
 // absent, all ones, is made of NaNs in every float type, and of none that a result
 // has (element.cuh). A term that is such a word travels as other NaNs do.
 //
 // Who has read a word makes it absent again. A part has three areas: two for terms,
 // which calls alternate between, and one for results. A row of results goes to a
-// peer when its term for this row has come: so the peer was in this call, and was
-// done with the last one and its results. Terms of call c go where those of c-2
-// were, when the results of c-1 have come from all: so all were in c-1, and were
-// done with c-2. For this at least a row goes each way between all ranks, and each
-// row of an area is written once a call at most: areas hold the longest message.
+// peer when its term for this row has come: so the peer is in this call, and done
+// with the results of the last one. Terms of call c go where those of c-2 were, when
+// c-1 is over, in which terms have come from all: so all are in c-1, and done with
+// c-2. For this at least a row goes each way between all ranks. A row of an area is
+// written once a call at most, so areas hold the longest message.
 #pragma once
 #include "element.cuh"
 #include "user.cuh"
@@ -102,8 +103,8 @@ template <bool whole, int n> RL_DEVICE void send_terms(const Exchange &p, const 
 	}
 }
 
-// reduce_terms reduces rows of the own range, in the order of ranks, and shows them
-// to all.
+// reduce_terms reduces rows of the own range, in the order of ranks, and with publish
+// shows them to all.
 template <class T, bool whole, int n> RL_DEVICE bool reduce_terms(const Exchange &p, const Areas &areas, const Rows &r)
 {
 	const Span in = span(p.in, p.own_in, p.own_bytes), out = span(p.out, p.own_out, p.own_bytes);
@@ -136,7 +137,7 @@ template <class T, bool whole, int n> RL_DEVICE bool reduce_terms(const Exchange
 		if (row >= limit)
 			continue;
 		Pair v = {result<T>(a[2 * j], divisor), result<T>(a[2 * j + 1], divisor)};
-		for (u32 i = 0; i < p.count; i++) {
+		for (u32 i = 0; p.publish && i < p.count; i++) {
 			const Peer &peer = p.peers[(p.position + i) % p.count];
 			store_pair((Pair *)(peer.outbox + areas.results) + row * lanes_a_warp, v);
 		}
@@ -147,7 +148,7 @@ template <class T, bool whole, int n> RL_DEVICE bool reduce_terms(const Exchange
 
 template <bool whole, int n> RL_DEVICE bool take_results(const Exchange &p, const Areas &areas, const Rows &r)
 {
-	for (u32 i = 0; i < p.count; i++) {
+	for (u32 i = 0; p.publish && i < p.count; i++) {
 		const Peer &peer = p.peers[i];
 		const Span s = span(p.out, peer.gather_at, peer.gather_bytes);
 		const u64 limit = rows_of(peer.gather_bytes);
