@@ -210,15 +210,31 @@ def refusals() -> None:
         ),
         "itself": lambda: device.exchange([Message(x, 4, F32, comm.rank, 1)], stream),
         "NULL": lambda: device.collective("all_to_allv", x, None, x, None, F32, stream),
+        "messages is NULL": lambda: device.raise_for(
+            comm.library.device.exchange(device.handle, None, 1, stream)
+        ),
+        "needed is NULL": lambda: device.raise_for(
+            comm.library.device.paths(device.handle, None, 0, None)
+        ),
     }.items():
         with pytest.raises(ringlane.InvalidArgument, match=word):
             call()
     with pytest.raises(ringlane.Closed, match="does not exist"):
         raise comm.library.failure(comm.library.device_error(12345))
     device.collective("all_reduce", x, x, 4, F32, 0, stream)
+    for source, target in ((x, None), (None, x), (None, None)):  # like a call that was well
+        with pytest.raises(ringlane.InvalidArgument, match="allreduce of 4 .*NULL"):
+            device.collective("all_reduce", source, target, 4, F32, 0, stream)
+    device.collective("all_reduce", None, None, 0, F32, 0, stream)
     device.synchronize(stream)
     assert gpu.get(x, 4).tolist() == [comm.size] * 4
     comm.close()
+    for call in (device.check, lambda: device.synchronize(stream)):
+        with pytest.raises(ringlane.Closed):
+            call()
+    device.close()
+    with pytest.raises(ringlane.Closed, match="does not exist"):
+        device.check()
 
 
 def frozen() -> None:

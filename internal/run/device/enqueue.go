@@ -23,6 +23,10 @@ func (d *Comm) Enqueue(call Call, s cuda.Stream) error {
 			return err
 		}
 	}
+	if p.in > 0 && call.In == 0 || p.out > 0 && call.Out == 0 {
+		host := call.onHost()
+		return failf(communicator.Argument, "%v: a buffer is NULL (pass memory that the GPU sees)", &host)
+	}
 	if !p.fits(call.In, call.Out) {
 		host := call.onHost()
 		return failf(communicator.Argument, "%v: input and output overlap, but not as this collective allows (use separate buffers, or the in-place form)", &host)
