@@ -21,8 +21,10 @@ import (
 
 // rl_device_join makes a device communicator of comm's ranks: every one of them
 // calls it, each with the ordinal of its own GPU, as CUDA_VISIBLE_DEVICES leaves
-// them. Every pair of ranks is tried out first. The communicator uses the GPU's
-// primary context, as the CUDA runtime does, and ends with comm.
+// them; ranks may share one. Every pair of ranks is tried out first. Without a GPU
+// or a driver the status is RL_ESYSTEM on all ranks. The communicator uses the
+// GPU's primary context, as the CUDA runtime does. It ends with comm, after which
+// rl_device_close only frees the handle.
 //
 //export rlgo_device_join
 func rlgo_device_join(comm C.rl_comm, ordinal C.int32_t, device *C.rl_device) C.int32_t {
@@ -44,7 +46,9 @@ func rlgo_device_join(comm C.rl_comm, ordinal C.int32_t, device *C.rl_device) C.
 // joinDevice is for where a parameter has the package's name.
 var joinDevice = device.Join
 
-// rl_device_close leaves device and frees it. comm stays.
+// rl_device_close waits until the GPU has done this process's work and no other
+// rank writes here any more, with limits to both, and frees device. Graphs that
+// hold calls of it cannot be launched after that. comm stays.
 //
 //export rlgo_device_close
 func rlgo_device_close(device C.rl_device) C.int32_t {
@@ -218,8 +222,11 @@ func letters(messages []C.rl_message) []device.Message {
 	return list
 }
 
-// rl_device_paths writes what the trial of each ordered pair of ranks found, as
-// JSON, into text, in the way of rl_stats.
+// rl_device_paths writes what the trial of each ordered pair of ranks found, as a
+// JSON list of {"from","to","kind","why","push_gbs","pull_gbs","latency_ns"}, into
+// text, in the way of rl_stats. kind is "peer", "same" (one GPU) or "host", through
+// whose memory they meet; why says what keeps it from being better. What was not
+// measured is left out.
 //
 //export rlgo_device_paths
 func rlgo_device_paths(device C.rl_device, text *C.char, size C.uint64_t, needed *C.uint64_t) C.int32_t {

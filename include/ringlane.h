@@ -15,9 +15,9 @@
  * The rl_device_ functions do the same on memory that a GPU reaches: each puts
  * its work into stream (a CUstream or cudaStream_t; NULL is the default one) and
  * returns. They can be captured into CUDA graphs. Calls of one device
- * communicator run in the order in which they are made, whatever their streams,
- * and every rank makes the same; its host communicator may be used in between.
- * What goes wrong on the GPU is the status of a later call. */
+ * communicator run in the order in which they are made, whatever their streams
+ * and threads, and every rank makes the same; its host communicator may be used
+ * in between. What goes wrong on the GPU is the status of a later call. */
 #ifndef RINGLANE_H
 #define RINGLANE_H
 
@@ -187,11 +187,15 @@ const char *rl_version(void);
 
 /* rl_device_join makes a device communicator of comm's ranks: every one of them
  * calls it, each with the ordinal of its own GPU, as CUDA_VISIBLE_DEVICES leaves
- * them. Every pair of ranks is tried out first. The communicator uses the GPU's
- * primary context, as the CUDA runtime does, and ends with comm. */
+ * them; ranks may share one. Every pair of ranks is tried out first. Without a GPU
+ * or a driver the status is RL_ESYSTEM on all ranks. The communicator uses the
+ * GPU's primary context, as the CUDA runtime does. It ends with comm, after which
+ * rl_device_close only frees the handle. */
 int32_t rl_device_join(rl_comm comm, int32_t ordinal, rl_device *device);
 
-/* rl_device_close leaves device and frees it. comm stays. */
+/* rl_device_close waits until the GPU has done this process's work and no other
+ * rank writes here any more, with limits to both, and frees device. Graphs that
+ * hold calls of it cannot be launched after that. comm stays. */
 int32_t rl_device_close(rl_device device);
 
 /* rl_device_abort fails device on every rank: kernels that wait give up, and
@@ -243,8 +247,11 @@ int32_t rl_device_barrier(rl_device device, void *stream);
  * sent; count and dtype are the same at both ends. */
 int32_t rl_device_exchange(rl_device device, const rl_message *messages, uint64_t n, void *stream);
 
-/* rl_device_paths writes what the trial of each ordered pair of ranks found, as
- * JSON, into text, in the way of rl_stats. */
+/* rl_device_paths writes what the trial of each ordered pair of ranks found, as a
+ * JSON list of {"from","to","kind","why","push_gbs","pull_gbs","latency_ns"}, into
+ * text, in the way of rl_stats. kind is "peer", "same" (one GPU) or "host", through
+ * whose memory they meet; why says what keeps it from being better. What was not
+ * measured is left out. */
 int32_t rl_device_paths(rl_device device, char *text, uint64_t size, uint64_t *needed);
 
 #ifdef __cplusplus

@@ -156,9 +156,9 @@ func writeHeader(functions []function) []byte {
  * The rl_device_ functions do the same on memory that a GPU reaches: each puts
  * its work into stream (a CUstream or cudaStream_t; NULL is the default one) and
  * returns. They can be captured into CUDA graphs. Calls of one device
- * communicator run in the order in which they are made, whatever their streams,
- * and every rank makes the same; its host communicator may be used in between.
- * What goes wrong on the GPU is the status of a later call. */
+ * communicator run in the order in which they are made, whatever their streams
+ * and threads, and every rank makes the same; its host communicator may be used
+ * in between. What goes wrong on the GPU is the status of a later call. */
 #ifndef RINGLANE_H
 #define RINGLANE_H
 
