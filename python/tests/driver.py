@@ -29,6 +29,15 @@ def emulator() -> str:
     return built.stdout.strip()
 
 
+def emulated() -> dict[str, str]:
+    """Return the environment of ranks on two emulated GPUs."""
+    return {
+        "RINGLANE_CUDA_DRIVER": emulator(),
+        "RINGLANE_EMULATOR": "gpus=2,sms=16,threads=256,memory=512M",
+        "RINGLANE_DEVICE_WINDOW": "1M",
+    }
+
+
 def gpus() -> int:
     """Return how many GPUs the machine has, for a process that has not used them yet."""
     try:

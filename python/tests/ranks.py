@@ -134,6 +134,25 @@ def wait_for(path: Path) -> None:
         time.sleep(0.002)
 
 
+def show_pid() -> None:
+    """Tell the other ranks which process this is."""
+    flag("pid.new").write_text(str(os.getpid()))
+    flag("pid.new").rename(flag("pid"))
+
+
+def shown_pid() -> int:
+    """Return the process that has shown itself, once it has."""
+    wait_for(flag("pid"))
+    return int(flag("pid").read_text())
+
+
+def meet(number: int) -> None:
+    """Wait until the first ``number`` ranks are here, outside Ringlane."""
+    flag(f"here-{rank()}").touch()
+    for other in range(number):
+        wait_for(flag(f"here-{other}"))
+
+
 def windows() -> list[tuple[range, int]]:
     """Return the address range and the bytes in memory of this process's own window."""
     pieces = re.split(r"^(?=\w+-\w+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)

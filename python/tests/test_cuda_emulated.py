@@ -17,8 +17,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from driver import Gpu, emulator
-from ranks import Job, flag, rank, size, wait_for
+from driver import Gpu, emulated
+from ranks import Job, flag, meet, rank, show_pid, shown_pid, size, wait_for
 
 import ringlane
 
@@ -373,10 +373,9 @@ def frozen() -> None:
     dist.all_reduce(_tensor(1, 0))
     Cuda.current.synchronize()
     if rank() == victim:
-        flag("pid.new").write_text(str(os.getpid()))
-        flag("pid.new").rename(flag("pid"))
+        show_pid()
         signal.pause()
-    wait_for(flag("pid"))
+    pid = shown_pid()
     x = _tensor(1000, 1)
     work = dist.all_reduce(x, async_op=True)
     dist.all_reduce(_tensor(1000, 1))
@@ -387,10 +386,8 @@ def frozen() -> None:
     assert work.is_completed()
     assert not work.is_success()
     assert f"rank {victim}" in str(work.exception())
-    flag(f"told-{rank()}").touch()
-    for other in range(victim):
-        wait_for(flag(f"told-{other}"))
-    os.kill(int(flag("pid").read_text()), signal.SIGKILL)
+    meet(victim)
+    os.kill(pid, signal.SIGKILL)
     with pytest.warns(UserWarning, match=f"has failed: .*rank {victim}"):
         dist.destroy_process_group()
 
@@ -398,12 +395,7 @@ def frozen() -> None:
 @pytest.fixture(scope="module")
 def machine() -> dict[str, str]:
     """Return the environment of the ranks."""
-    return {
-        "RINGLANE_CUDA_DRIVER": emulator(),
-        "RINGLANE_EMULATOR": "gpus=2,sms=16,threads=256,memory=512M",
-        "RINGLANE_DEVICE_WINDOW": "1M",
-        "RINGLANE_TIMEOUT": "60",
-    }
+    return {**emulated(), "RINGLANE_TIMEOUT": "60"}
 
 
 def test_collectives(job: Job, machine: dict[str, str]) -> None:

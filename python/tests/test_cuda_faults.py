@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cuda_ranks import init, mine
-from ranks import Job, flag, rank, result, size, wait_for
+from ranks import Job, meet, rank, result, show_pid, shown_pid, size
 
 import ringlane
 
@@ -75,11 +75,9 @@ def frozen() -> None:
     dist.all_reduce(mine(device))
     torch.cuda.synchronize()
     if rank() == victim:
-        flag("pid.new").write_text(str(os.getpid()))
-        flag("pid.new").rename(flag("pid"))
+        show_pid()
         os.kill(os.getpid(), signal.SIGSTOP)
-    wait_for(flag("pid"))
-    pid = int(flag("pid").read_text())
+    pid = shown_pid()
     wait_for_stop(pid)
     x, y = mine(device), mine(device)
     start = time.monotonic()
@@ -96,9 +94,7 @@ def frozen() -> None:
     with pytest.raises(ringlane.DeadlineExceeded, match=f"rank {victim}"):
         work.wait()
     assert torch.ones(4, device=device).sum().item() == 4
-    flag(f"told-{rank()}").touch()
-    for other in range(victim):
-        wait_for(flag(f"told-{other}"))
+    meet(victim)
     left = dist.new_group(list(range(victim)), use_local_synchronization=True)
     z = mine(device)
     dist.all_reduce(z, group=left)

@@ -225,7 +225,8 @@ def graphs() -> None:
             handle = dist.all_reduce(other, dist.ReduceOp.MIN, async_op=True)
             handle.wait()
     torch.cuda.synchronize()
-    assert x.eq(float(n) ** 50 if n == 2 else x[0].item()).all()
+    # A third of three times as much may differ in its last bit.
+    assert x.div(float(n) ** 50).sub(1).abs().max() < (1e-6 if n == 2 else 1e-4)
     assert wide[:, ::2].eq(sum(range(n))).all()
     assert wide[:, 1::2].eq(float(rank())).all()
     assert [p[0].item() for p in parts] == [50.0 * (r + 1) for r in range(n)]

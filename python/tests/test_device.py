@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driver import Gpu, emulator, gpus
-from ranks import Job, flag, rank, size, wait_for
+from driver import Gpu, emulated, gpus
+from ranks import Job, meet, rank, show_pid, shown_pid, size
 
 import ringlane
 from ringlane._library import DTYPES, OPS
@@ -26,12 +26,7 @@ F32 = DTYPES["float32"]
 def machine(request: pytest.FixtureRequest) -> dict[str, str]:
     """Return the environment of the ranks."""
     if request.param == "emulator":
-        return {
-            "RINGLANE_CUDA_DRIVER": emulator(),
-            "RINGLANE_EMULATOR": "gpus=2,sms=16,threads=256,memory=512M",
-            "RINGLANE_DEVICE_WINDOW": "1M",
-            "TEST_GPUS": "2",
-        }
+        return {**emulated(), "TEST_GPUS": "2"}
     count = gpus()
     if count == 0:
         pytest.skip("no GPU in this machine: tried on the emulator only")
@@ -223,7 +218,7 @@ def refusals() -> None:
         raise comm.library.failure(comm.library.device_error(12345))
     device.collective("all_reduce", x, x, 4, F32, 0, stream)
     for source, target in ((x, None), (None, x), (None, None)):  # like a call that was well
-        with pytest.raises(ringlane.InvalidArgument, match="allreduce of 4 .*NULL"):
+        with pytest.raises(ringlane.InvalidArgument, match=r"allreduce of 4 .*NULL"):
             device.collective("all_reduce", source, target, 4, F32, 0, stream)
     device.collective("all_reduce", None, None, 0, F32, 0, stream)
     device.synchronize(stream)
@@ -246,10 +241,9 @@ def frozen() -> None:
     device.synchronize(stream)
     victim = comm.size - 1
     if comm.rank == victim:
-        flag("pid").with_suffix(".tmp").write_text(str(os.getpid()))
-        flag("pid").with_suffix(".tmp").rename(flag("pid"))
-        signal.pause()  # the test ends it
-    wait_for(flag("pid"))
+        show_pid()
+        signal.pause()
+    pid = shown_pid()
     device.collective("all_reduce", x, x, 1000, F32, OPS["sum"], stream)
     with pytest.raises(ringlane.DeadlineExceeded, match=f"rank {victim}"):
         device.synchronize(stream)
@@ -259,10 +253,8 @@ def frozen() -> None:
         device.check()
     gpu.synchronize(stream)  # the context is usable
     assert gpu.get(gpu.put(np.ones(4, np.float32)), 4).tolist() == [1] * 4
-    flag(f"told-{comm.rank}").touch()
-    for other in range(victim):
-        wait_for(flag(f"told-{other}"))
-    os.kill(int(flag("pid").read_text()), signal.SIGKILL)
+    meet(victim)
+    os.kill(pid, signal.SIGKILL)
     comm.close()
 
 
