@@ -10,6 +10,7 @@
 #include <atomic>
 
 #include "driver.h"
+#include "fail.h"
 
 namespace emulator {
 
@@ -100,21 +101,25 @@ bool corrupting;
 
 namespace {
 
-struct Damage {
-	std::atomic<uintptr_t> from, to;
-};
-Damage damages[256];
-std::atomic<size_t> damaged;
+// Damage is a range in one word, since kernels look at it while it changes: the
+// number of its first page, and how many pages there are. 0 is none.
+constexpr int page_bits = 12, count_bits = 28;
+std::atomic<uint64_t> damages[256];
+std::atomic<size_t> damaged; // how many of them have been used
+
+uint64_t first_page(uint64_t damage) { return damage >> count_bits; }
+uint64_t pages(uint64_t damage) { return damage & ((1u << count_bits) - 1); }
 
 constexpr uint64_t wrong = 0x5a;
 
 bool is_damaged(uintptr_t at)
 {
 	size_t n = damaged.load(std::memory_order_acquire);
-	for (size_t i = 0; i < n; i++)
-		if (at >= damages[i].from.load(std::memory_order_relaxed) &&
-		    at < damages[i].to.load(std::memory_order_relaxed))
+	for (size_t i = 0; i < n; i++) {
+		uint64_t damage = damages[i].load(std::memory_order_relaxed);
+		if ((at >> page_bits) - first_page(damage) < pages(damage))
 			return true;
+	}
 	return false;
 }
 
@@ -122,20 +127,22 @@ bool is_damaged(uintptr_t at)
 
 void damage(uintptr_t at, size_t bytes)
 {
-	size_t i = damaged.load();
+	size_t n = damaged.load(), i = 0;
+	while (i < n && damages[i] != 0)
+		i++;
 	if (i == sizeof damages / sizeof *damages)
-		return;
-	damages[i].from = at;
-	damages[i].to = at + bytes;
-	damaged = i + 1;
+		fail("more than %zu ranges are open across paths that corrupt", i);
+	damages[i] = (at >> page_bits) << count_bits | bytes >> page_bits;
+	if (i == n)
+		damaged = n + 1;
 	__atomic_store_n(&corrupting, true, __ATOMIC_RELEASE);
 }
 
 void heal(uintptr_t at)
 {
 	for (size_t i = 0; i < damaged.load(); i++)
-		if (damages[i].from == at)
-			damages[i].to = at;
+		if (damages[i] != 0 && first_page(damages[i]) == at >> page_bits)
+			damages[i] = 0;
 }
 
 uint64_t corrupt(const void *at, uint64_t word)

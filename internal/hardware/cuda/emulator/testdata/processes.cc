@@ -270,6 +270,10 @@ CASE(path_that_hangs)
 CASE(path_that_corrupts)
 {
 	fault("p2p=corrupt:0>1", [](Ranks &r, Pointer own, Pointer at) {
+		for (int i = 0; i < 300; i++) { // as a process does that joins again and again
+			OK(cuIpcCloseMemHandle(at));
+			at = r.share(1 - r.rank, own);
+		}
 		write(at, 5);
 		// Kernels as well as copies.
 		RowsParams p{};
