@@ -34,34 +34,14 @@ static void destroy(Context *context)
 		stream->close();
 	context->streams.clear();
 	context->per_thread.clear();
-	context->legacy = std::make_shared<Stream>(context, 0, 0, true);
+	context->legacy = std::make_shared<Stream>(context, 0, true);
 	context->peers.assign(context->peers.size(), false);
 	std::vector<uintptr_t> mine;
 	for (auto &entry : d.memory.ranges)
 		if (entry.second.context == context)
 			mine.push_back(entry.first);
-	for (uintptr_t at : mine) {
-		if (d.memory.exact(at)->kind == Range::registered)
-			d.memory.forget(at);
-		else
-			d.memory.release(at);
-	}
-}
-
-static Status peer(Context *of, bool enable)
-{
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	if (!valid(of) || of == context)
-		return invalid_context;
-	Lock lock(driver().mutex);
-	if (driver().settings.paths[context->gpu][of->gpu] == Path::off)
-		return enable ? peer_access_unsupported : peer_access_not_enabled;
-	if (context->peers[of->ordinal] == enable)
-		return enable ? peer_access_already_enabled : peer_access_not_enabled;
-	context->peers[of->ordinal] = enable;
-	return ok;
+	for (uintptr_t at : mine)
+		d.memory.release(at);
 }
 
 } // namespace emulator
@@ -157,21 +137,10 @@ API cuCtxPopCurrent_v2(Context **out)
 	return ok;
 }
 
-API cuCtxGetDevice(int *device)
-{
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	*device = context->ordinal;
-	return ok;
-}
-
 API cuCtxSynchronize()
 {
 	Context *context;
-	if (Status s = current(&context))
-		return s;
-	if (Status s = uncaptured())
+	if (Status s = prepare(&context))
 		return s;
 	synchronize(context);
 	return ok;
@@ -189,6 +158,20 @@ API cuCtxGetStreamPriorityRange(int *least, int *greatest)
 	return ok;
 }
 
-API cuCtxEnablePeerAccess(Context *of, unsigned flags) { return flags == 0 ? peer(of, true) : invalid_value; }
-
-API cuCtxDisablePeerAccess(Context *of) { return peer(of, false); }
+API cuCtxEnablePeerAccess(Context *of, unsigned flags)
+{
+	Context *context;
+	if (Status s = current(&context))
+		return s;
+	if (flags != 0)
+		return invalid_value;
+	if (!valid(of) || of == context)
+		return invalid_context;
+	Lock lock(driver().mutex);
+	if (driver().settings.paths[context->gpu][of->gpu] == Path::off)
+		return peer_access_unsupported;
+	if (context->peers[of->ordinal])
+		return peer_access_already_enabled;
+	context->peers[of->ordinal] = true;
+	return ok;
+}

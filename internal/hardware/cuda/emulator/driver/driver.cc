@@ -50,7 +50,7 @@ static Status initialize()
 
 Context::Context(int ordinal, int gpu) : ordinal(ordinal), gpu(gpu)
 {
-	legacy = std::make_shared<Stream>(this, 0, 0, true);
+	legacy = std::make_shared<Stream>(this, 0, true);
 }
 
 std::vector<StreamRef> Context::all()
@@ -74,6 +74,12 @@ Status current(Context **context)
 	return (*context)->retained > 0 ? ok : context_is_destroyed;
 }
 
+Status prepare(Context **context)
+{
+	Status s = current(context);
+	return s ? s : uncaptured();
+}
+
 Status find_stream(Context *context, void *handle, StreamRef *stream)
 {
 	switch (reinterpret_cast<uintptr_t>(handle)) {
@@ -84,7 +90,7 @@ Status find_stream(Context *context, void *handle, StreamRef *stream)
 	case 2: {
 		StreamRef &own = context->per_thread[syscall(SYS_gettid)];
 		if (!own)
-			own = std::make_shared<Stream>(context, 0, 0, false);
+			own = std::make_shared<Stream>(context, 0, false);
 		*stream = own;
 		return ok;
 	}
@@ -97,6 +103,14 @@ Status find_stream(Context *context, void *handle, StreamRef *stream)
 		return other.get() == context ? ok : invalid_handle;
 	}
 	return context_is_destroyed;
+}
+
+OnStream::OnStream(void *handle) : status(current(&context))
+{
+	if (status)
+		return;
+	lock = std::unique_lock<std::mutex>(driver().mutex);
+	status = find_stream(context, handle, &stream);
 }
 
 Status submit(Context *context, void *handle, Work work)

@@ -4,7 +4,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -70,6 +69,19 @@ Status current(Context **context);
 // default stream, 2 is that of this thread. The driver's lock is held.
 Status find_stream(Context *context, void *handle, StreamRef *stream);
 
+// OnStream is how a call on one stream begins: it finds the stream and, unless
+// status says what is wrong, holds the driver's lock as long as it lives.
+struct OnStream {
+	explicit OnStream(void *handle);
+
+	Context *context = nullptr; // the current one
+	StreamRef stream;
+	Status status;
+
+private:
+	std::unique_lock<std::mutex> lock;
+};
+
 // submit puts work on a stream, or into the graph it is captured into.
 Status submit(Context *context, void *handle, Work work);
 
@@ -82,5 +94,13 @@ void synchronize(Context *context);
 // uncaptured refuses a call that may not be made while streams are captured, and
 // invalidates the capture.
 Status uncaptured();
+
+// prepare is current for such calls.
+Status prepare(Context **context);
+
+// give_back ends a range of that kind once nothing runs that may use it, as a
+// driver does; one that was opened several times, the last time. It returns
+// missing where there is no such range.
+Status give_back(uintptr_t at, Range::Kind kind, Status missing);
 
 } // namespace emulator

@@ -103,6 +103,33 @@ static bool unjoined(const Capture &capture)
 	return std::find(reached.begin(), reached.end(), false) != reached.end();
 }
 
+// release ends a capture on all its streams.
+static void release(const std::shared_ptr<Capture> &capture)
+{
+	for (const StreamRef &joined : capture->streams) {
+		joined->capture.reset();
+		joined->tail.clear();
+	}
+	captures.erase(capture);
+	capture->streams.clear();
+	capture->origin.reset();
+}
+
+void forsake(const StreamRef &stream)
+{
+	std::shared_ptr<Capture> capture = stream->capture;
+	if (!capture)
+		return;
+	spoil(*capture, capture_invalidated);
+	if (capture->origin == stream) {
+		release(capture);
+		return;
+	}
+	auto &streams = capture->streams;
+	streams.erase(std::find(streams.begin(), streams.end(), stream));
+	stream->capture.reset();
+}
+
 static Status end(Stream &stream, std::shared_ptr<Graph> *graph)
 {
 	std::shared_ptr<Capture> capture = stream.capture;
@@ -113,13 +140,7 @@ static Status end(Stream &stream, std::shared_ptr<Graph> *graph)
 	if (capture->mode != CaptureMode::relaxed && capture->thread != this_thread())
 		return capture_wrong_thread;
 	Status status = capture->broken ? capture_invalidated : unjoined(*capture) ? capture_unjoined : ok;
-	for (const StreamRef &joined : capture->streams) {
-		joined->capture.reset();
-		joined->tail.clear();
-	}
-	captures.erase(capture);
-	capture->streams.clear();
-	capture->origin.reset();
+	release(capture);
 	*graph = capture->graph;
 	return status;
 }
@@ -137,15 +158,12 @@ static Status find_graph(void *handle, std::shared_ptr<Graph> *graph)
 
 API cuStreamBeginCapture_v2(void *handle, int mode)
 {
-	Context *context;
-	if (Status s = current(&context))
-		return s;
+	OnStream on(handle);
+	if (on.status)
+		return on.status;
 	if (mode < 0 || mode > 2)
 		return invalid_value;
-	Lock lock(driver().mutex);
-	StreamRef stream;
-	if (Status s = find_stream(context, handle, &stream))
-		return s;
+	const StreamRef &stream = on.stream;
 	if (stream->legacy)
 		return capture_unsupported;
 	if (stream->capture)
@@ -167,56 +185,40 @@ API cuStreamBeginCapture_v2(void *handle, int mode)
 API cuStreamEndCapture(void *handle, void **out)
 {
 	*out = nullptr;
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	Lock lock(driver().mutex);
-	StreamRef stream;
-	if (Status s = find_stream(context, handle, &stream))
-		return s;
+	OnStream on(handle);
+	if (on.status)
+		return on.status;
 	std::shared_ptr<Graph> graph;
-	if (Status s = end(*stream, &graph))
+	if (Status s = end(*on.stream, &graph))
 		return s;
 	driver().graphs[graph.get()] = graph;
 	*out = graph.get();
 	return ok;
 }
 
-API cuStreamIsCapturing(void *handle, int *status)
-{
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	Lock lock(driver().mutex);
-	StreamRef stream;
-	if (Status s = find_stream(context, handle, &stream))
-		return s;
-	if (stream->legacy && entangled(context))
-		return capture_implicit; // and the capture goes on
-	*status = !stream->capture ? 0 : stream->capture->broken ? 2 : 1;
-	return ok;
-}
-
 API cuStreamGetCaptureInfo_v2(void *handle, int *status, uint64_t *id, void **graph, const void ***nodes, size_t *count)
 {
-	if (Status s = cuStreamIsCapturing(handle, status))
-		return s;
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	Lock lock(driver().mutex);
-	StreamRef stream;
-	if (Status s = find_stream(context, handle, &stream))
-		return s;
-	if (id && stream->capture)
-		*id = stream->capture->id;
+	OnStream on(handle);
+	if (on.status)
+		return on.status;
+	if (on.stream->legacy && entangled(on.context))
+		return capture_implicit; // and the capture goes on
+	const Capture *capture = on.stream->capture.get();
+	*status = !capture ? 0 : capture->broken ? 2 : 1;
+	if (id && capture)
+		*id = capture->id;
 	if (graph)
-		*graph = stream->capture ? stream->capture->graph.get() : nullptr;
+		*graph = capture ? capture->graph.get() : nullptr;
 	if (nodes) // nodes have no handles here
 		*nodes = nullptr;
 	if (count)
 		*count = 0;
 	return ok;
+}
+
+API cuStreamIsCapturing(void *handle, int *status)
+{
+	return cuStreamGetCaptureInfo_v2(handle, status, nullptr, nullptr, nullptr, nullptr);
 }
 
 API cuThreadExchangeStreamCaptureMode(int *mode)
@@ -244,11 +246,6 @@ API cuGraphInstantiateWithFlags(void **out, void *handle, unsigned long long)
 	return ok;
 }
 
-API cuGraphInstantiate_v2(void **out, void *handle, void **, char *, size_t)
-{
-	return cuGraphInstantiateWithFlags(out, handle, 0);
-}
-
 API cuGraphLaunch(void *handle, void *stream)
 {
 	Context *context;
@@ -267,21 +264,6 @@ API cuGraphLaunch(void *handle, void *stream)
 		for (const Node &node : exec->nodes)
 			node.work();
 	});
-}
-
-API cuGraphUpload(void *, void *) { return ready(); }
-
-API cuGraphGetNodes(void *handle, void **nodes, size_t *count)
-{
-	Lock lock(driver().mutex);
-	std::shared_ptr<Graph> graph;
-	if (Status s = find_graph(handle, &graph))
-		return s;
-	if (nodes)
-		for (size_t i = 0; i < *count; i++)
-			nodes[i] = i < graph->nodes.size() ? &graph->nodes[i] : nullptr;
-	*count = graph->nodes.size();
-	return ok;
 }
 
 API cuGraphDestroy(void *handle)

@@ -50,6 +50,10 @@ Status join(StreamRef stream, Event &event);
 // captured.
 Status implicit(Context *context);
 
+// forsake takes a stream out of its capture before it is destroyed. The capture is
+// invalid then, and at its end where it began on that stream.
+void forsake(const StreamRef &stream);
+
 // spoil invalidates the capture of a stream and returns why.
 Status spoil(Capture &capture, Status why);
 

@@ -22,10 +22,7 @@ using Work = std::function<void()>;
 // Stream runs what is put on it in order, on an OS thread of its own.
 class Stream : public std::enable_shared_from_this<Stream> {
 public:
-	Stream(Context *context, unsigned flags, int priority, bool legacy)
-		: context(context), flags(flags), priority(priority), legacy(legacy)
-	{
-	}
+	Stream(Context *context, unsigned flags, bool legacy) : context(context), flags(flags), legacy(legacy) {}
 
 	void enqueue(Work work);
 	void wait();  // for all that has been put on it so far
@@ -34,7 +31,6 @@ public:
 
 	Context *const context;
 	const unsigned flags; // 1: non-blocking
-	const int priority;
 	const bool legacy;
 
 	// While the stream is captured: what it is captured into, and the nodes that

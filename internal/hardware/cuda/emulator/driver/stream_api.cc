@@ -6,27 +6,19 @@ using namespace emulator;
 
 namespace emulator {
 
-// find is find_stream for functions that need it alone.
-static Status find(void *handle, Context **context, StreamRef *stream)
-{
-	if (Status s = current(context))
-		return s;
-	Lock lock(driver().mutex);
-	return find_stream(*context, handle, stream);
-}
-
-// outside is find for calls that a stream does not take while it is captured.
+// outside finds a stream for calls that it does not take while it is captured.
 static Status outside(void *handle, StreamRef *stream)
 {
-	Context *context;
-	if (Status s = find(handle, &context, stream))
-		return s;
-	Lock lock(driver().mutex);
-	if ((*stream)->capture)
-		return spoil(*(*stream)->capture, capture_unsupported);
-	return (*stream)->legacy ? implicit(context) : ok;
+	OnStream on(handle);
+	if (on.status)
+		return on.status;
+	*stream = on.stream;
+	if (on.stream->capture)
+		return spoil(*on.stream->capture, capture_unsupported);
+	return on.stream->legacy ? implicit(on.context) : ok;
 }
 
+// The driver's lock is held.
 static Status find_event(void *handle, EventRef *event)
 {
 	if (Status s = ready())
@@ -53,15 +45,15 @@ static Status passed(void *handle, EventRef *event)
 
 } // namespace emulator
 
-API cuStreamCreateWithPriority(void **out, unsigned flags, int priority)
+// All streams go at once here, whatever their priority.
+API cuStreamCreateWithPriority(void **out, unsigned flags, int)
 {
 	Context *context;
 	if (Status s = current(&context))
 		return s;
 	if (flags > 1)
 		return invalid_value;
-	priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
-	auto stream = std::make_shared<Stream>(context, flags, priority, false);
+	auto stream = std::make_shared<Stream>(context, flags, false);
 	Lock lock(driver().mutex);
 	context->streams[stream.get()] = stream;
 	*out = stream.get();
@@ -72,16 +64,13 @@ API cuStreamCreate(void **out, unsigned flags) { return cuStreamCreateWithPriori
 
 API cuStreamDestroy_v2(void *handle)
 {
-	Context *context;
-	StreamRef stream;
-	if (Status s = find(handle, &context, &stream))
-		return s;
-	Lock lock(driver().mutex);
-	if (context->streams.erase(handle) == 0)
+	OnStream on(handle);
+	if (on.status)
+		return on.status;
+	if (on.context->streams.erase(handle) == 0)
 		return invalid_handle; // a default stream
-	if (stream->capture)
-		spoil(*stream->capture, capture_invalidated);
-	stream->close();
+	forsake(on.stream);
+	on.stream->close();
 	return ok;
 }
 
@@ -100,36 +89,6 @@ API cuStreamQuery(void *handle)
 	if (Status s = outside(handle, &stream))
 		return s;
 	return stream->idle() ? ok : not_ready;
-}
-
-API cuStreamGetFlags(void *handle, unsigned *flags)
-{
-	Context *context;
-	StreamRef stream;
-	if (Status s = find(handle, &context, &stream))
-		return s;
-	*flags = stream->flags;
-	return ok;
-}
-
-API cuStreamGetPriority(void *handle, int *priority)
-{
-	Context *context;
-	StreamRef stream;
-	if (Status s = find(handle, &context, &stream))
-		return s;
-	*priority = stream->priority;
-	return ok;
-}
-
-API cuStreamGetCtx(void *handle, Context **out)
-{
-	Context *context;
-	StreamRef stream;
-	if (Status s = find(handle, &context, &stream))
-		return s;
-	*out = stream->context;
-	return ok;
 }
 
 API cuLaunchHostFunc(void *handle, void (*function)(void *), void *argument)
@@ -160,18 +119,15 @@ API cuEventDestroy_v2(void *handle)
 	return driver().events.erase(handle) ? ok : invalid_handle;
 }
 
-API cuEventRecord(void *handle, void *on)
+API cuEventRecord(void *handle, void *stream_handle)
 {
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	Lock lock(driver().mutex);
+	OnStream on(stream_handle);
+	if (on.status)
+		return on.status;
 	EventRef event;
-	StreamRef stream;
 	if (Status s = find_event(handle, &event))
 		return s;
-	if (Status s = find_stream(context, on, &stream))
-		return s;
+	const StreamRef &stream = on.stream;
 	if (stream->capture) {
 		if (stream->capture->broken)
 			return capture_invalidated;
@@ -180,7 +136,7 @@ API cuEventRecord(void *handle, void *on)
 		return ok;
 	}
 	if (stream->legacy)
-		if (Status s = implicit(context))
+		if (Status s = implicit(on.context))
 			return s;
 	event->capture.reset();
 	uint64_t recording = event->record();
@@ -188,18 +144,15 @@ API cuEventRecord(void *handle, void *on)
 	return ok;
 }
 
-API cuStreamWaitEvent(void *on, void *handle, unsigned)
+API cuStreamWaitEvent(void *stream_handle, void *handle, unsigned)
 {
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	Lock lock(driver().mutex);
+	OnStream on(stream_handle);
+	if (on.status)
+		return on.status;
 	EventRef event;
-	StreamRef stream;
 	if (Status s = find_event(handle, &event))
 		return s;
-	if (Status s = find_stream(context, on, &stream))
-		return s;
+	const StreamRef &stream = on.stream;
 	if (event->capture)
 		return join(stream, *event);
 	if (stream->capture)

@@ -247,6 +247,29 @@ CASE(captures_that_are_refused)
 	OK(cuGraphDestroy(graph));
 }
 
+// A capture ends with the stream where it began, and stands in nobody's way.
+CASE(captures_whose_stream_is_destroyed)
+{
+	use();
+	void *s = stream(), *side = stream(), *e = event(), *graph;
+	Pointer memory;
+	OK(cuStreamBeginCapture_v2(s, 0));
+	OK(cuEventRecord(e, s));
+	OK(cuStreamWaitEvent(side, e, 0));
+	OK(cuStreamDestroy_v2(s));
+	OK(cuMemAlloc_v2(&memory, 8));
+	OK(cuStreamSynchronize(side));
+	WANT(1, cuStreamWaitEvent(side, e, 0)); // which was recorded in it
+
+	s = stream();
+	OK(cuStreamBeginCapture_v2(s, 0));
+	OK(cuEventRecord(e, s));
+	OK(cuStreamWaitEvent(side, e, 0));
+	OK(cuStreamDestroy_v2(side));
+	WANT(901, cuStreamEndCapture(s, &graph));
+	OK(cuMemAlloc_v2(&memory, 8));
+}
+
 CASE(many_streams_and_threads)
 {
 	use();
