@@ -140,8 +140,6 @@ static uintptr_t address(const void *p) { return reinterpret_cast<uintptr_t>(p);
 
 } // namespace emulator
 
-API cuMemcpy(uintptr_t to, uintptr_t from, size_t n) { return copy(Place::any, to, Place::any, from, n); }
-
 API cuMemcpyHtoD_v2(uintptr_t to, const void *from, size_t n)
 {
 	return copy(Place::device, to, Place::host, address(from), n);
@@ -169,26 +167,11 @@ API cuMemcpyDtoHAsync_v2(void *to, uintptr_t from, size_t n, void *stream)
 	return copy_async(Place::host, address(to), Place::device, from, n, stream);
 }
 
-API cuMemcpyDtoDAsync_v2(uintptr_t to, uintptr_t from, size_t n, void *stream)
-{
-	return copy_async(Place::device, to, Place::device, from, n, stream);
-}
-
-API cuMemcpyPeerAsync(uintptr_t to, Context *, uintptr_t from, Context *, size_t n, void *stream)
-{
-	return copy_async(Place::device, to, Place::device, from, n, stream);
-}
-
 API cuMemsetD8_v2(uintptr_t at, unsigned char value, size_t count) { return set(at, value, count); }
 
 API cuMemsetD32_v2(uintptr_t at, unsigned value, size_t count) { return set(at, value, count); }
 
 API cuMemsetD8Async(uintptr_t at, unsigned char value, size_t count, void *stream)
-{
-	return set_async(at, value, count, stream);
-}
-
-API cuMemsetD32Async(uintptr_t at, unsigned value, size_t count, void *stream)
 {
 	return set_async(at, value, count, stream);
 }

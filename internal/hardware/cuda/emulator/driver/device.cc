@@ -50,10 +50,7 @@ static int attribute(int which, int gpu)
 	case 31: // concurrent kernels
 	case 41: // unified addressing
 	case 78: // stream priorities
-	case 83: // managed memory
-	case 89: // which the host may use at the same time
 	case 91: // registered host memory has the same address
-	case 95: // cooperative launch
 	case 99: // host memory can be registered
 		return 1;
 	case 33:

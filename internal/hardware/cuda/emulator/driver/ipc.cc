@@ -97,7 +97,7 @@ static Status open(Context *context, const Handle &handle, uintptr_t *out)
 			status = map(fd, handle, path, out);
 			if (status == ok)
 				driver().memory.enter(*out, Range{Range::opened, handle.bytes, whole_pages(handle.bytes),
-								  context, handle.gpu, -1, 0, 1, handle.inode, 0});
+								  context, handle.gpu, -1, 0, 1, handle.inode});
 		}
 	}
 	close(fd);
@@ -132,9 +132,7 @@ static_assert(std::is_trivially_copyable<Handle>::value, "or it would not come o
 API cuIpcOpenMemHandle_v2(uintptr_t *out, Handle handle, unsigned flags)
 {
 	Context *context;
-	if (Status s = current(&context))
-		return s;
-	if (Status s = uncaptured())
+	if (Status s = prepare(&context))
 		return s;
 	if (flags != 1) // enable peer access as needed
 		return invalid_value;
@@ -142,26 +140,4 @@ API cuIpcOpenMemHandle_v2(uintptr_t *out, Handle handle, unsigned flags)
 	return open(context, handle, out);
 }
 
-API cuIpcCloseMemHandle(uintptr_t at)
-{
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	if (Status s = uncaptured())
-		return s;
-	{
-		Lock lock(driver().mutex);
-		Range *range = driver().memory.exact(at);
-		if (!range || range->kind != Range::opened)
-			return invalid_value;
-		if (range->opens > 1) {
-			range->opens--;
-			return ok;
-		}
-		context = range->context;
-	}
-	synchronize(context);
-	Lock lock(driver().mutex);
-	driver().memory.release(at);
-	return ok;
-}
+API cuIpcCloseMemHandle(uintptr_t at) { return give_back(at, Range::opened, invalid_value); }

@@ -19,7 +19,7 @@ namespace emulator {
 static constexpr unsigned char fresh = 0xa5;
 static constexpr size_t filled = 1 << 20;
 
-Status Memory::allocate(Context *context, size_t bytes, Range::Kind kind, uintptr_t *at)
+Status Memory::allocate(Context *context, size_t bytes, uintptr_t *at)
 {
 	if (bytes == 0)
 		return invalid_value;
@@ -40,7 +40,7 @@ Status Memory::allocate(Context *context, size_t bytes, Range::Kind kind, uintpt
 	}
 	memset(memory, fresh, mapped < filled ? mapped : filled);
 	*at = reinterpret_cast<uintptr_t>(memory);
-	enter(*at, Range{kind, bytes, mapped, context, context->gpu, fd, 0, 0, file.st_ino, 0});
+	enter(*at, Range{Range::device, bytes, mapped, context, context->gpu, fd, 0, 0, file.st_ino});
 	return ok;
 }
 
@@ -54,7 +54,8 @@ void Memory::release(uintptr_t at)
 {
 	Range *range = exact(at);
 	heal(at);
-	munmap(reinterpret_cast<void *>(at), range->mapped);
+	if (range->mapped > 0)
+		munmap(reinterpret_cast<void *>(at), range->mapped);
 	if (range->fd >= 0)
 		close(range->fd);
 	ranges.erase(at);
@@ -91,7 +92,7 @@ uint64_t Memory::used(int gpu) const
 {
 	uint64_t bytes = 0;
 	for (const auto &entry : ranges)
-		if ((entry.second.kind == Range::device || entry.second.kind == Range::managed) && entry.second.owner == gpu)
+		if (entry.second.kind == Range::device && entry.second.owner == gpu)
 			bytes += entry.second.mapped;
 	return bytes;
 }

@@ -15,16 +15,15 @@ struct Context;
 
 // Range is memory that begins at a known address.
 struct Range {
-	enum Kind { device, managed, opened, registered, pinned } kind;
+	enum Kind { device, opened, registered, pinned } kind;
 	size_t bytes;  // as asked for
-	size_t mapped; // whole pages
+	size_t mapped; // whole pages; 0 of memory that is the caller's
 	Context *context;
 	int owner;       // physical GPU whose memory it is, for device memory
 	int fd;          // of device memory: what it is a mapping of
 	uint64_t id;     // of a buffer
 	unsigned opens;  // of an opened range
 	uint64_t inode;  // what identifies the memory of a device or opened range
-	unsigned flags;  // of host memory
 
 	bool host() const { return kind == registered || kind == pinned; }
 };
@@ -33,11 +32,10 @@ struct Range {
 class Memory {
 public:
 	// allocate maps device memory that other processes can open.
-	Status allocate(Context *context, size_t bytes, Range::Kind kind, uintptr_t *at);
+	Status allocate(Context *context, size_t bytes, uintptr_t *at);
 	void enter(uintptr_t at, Range range);
-	// release unmaps what allocate or an open mapped, and forgets the range.
+	// release ends a range, and unmaps it where the driver mapped it.
 	void release(uintptr_t at);
-	void forget(uintptr_t at) { ranges.erase(at); }
 
 	// find returns the range that holds bytes at at, or null.
 	std::pair<const uintptr_t, Range> *find(uintptr_t at, size_t bytes = 1);
@@ -59,8 +57,8 @@ inline size_t whole_pages(size_t bytes) { return (bytes + page_size - 1) & ~(pag
 // move copies bytes as a copy engine does, across paths that corrupt as well.
 void move(void *to, const void *from, size_t bytes);
 
-// damage makes kernels and copies see bytes at at across a path that corrupts;
-// heal ends that.
+// damage makes kernels and copies see whole pages at at across a path that
+// corrupts; heal ends that.
 void damage(uintptr_t at, size_t bytes);
 void heal(uintptr_t at);
 

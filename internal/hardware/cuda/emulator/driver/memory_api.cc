@@ -7,45 +7,57 @@ using namespace emulator;
 
 namespace emulator {
 
-static Status allocate(uintptr_t *out, size_t bytes, Range::Kind kind)
+// find_kind finds the range of a kind that begins at at, or null. The driver's
+// lock is held.
+static Range *find_kind(uintptr_t at, Range::Kind kind)
+{
+	Range *range = driver().memory.exact(at);
+	return range && range->kind == kind ? range : nullptr;
+}
+
+Status give_back(uintptr_t at, Range::Kind kind, Status missing)
 {
 	Context *context;
-	if (Status s = current(&context))
+	if (Status s = prepare(&context))
 		return s;
-	if (Status s = uncaptured())
-		return s;
+	{
+		Lock lock(driver().mutex);
+		Range *range = find_kind(at, kind);
+		if (!range)
+			return missing;
+		context = range->context;
+	}
+	synchronize(context);
+	// It may have been given back, or opened, meanwhile.
 	Lock lock(driver().mutex);
-	return driver().memory.allocate(context, bytes, kind, out);
+	Range *range = find_kind(at, kind);
+	if (!range)
+		return missing;
+	if (range->opens > 1)
+		range->opens--;
+	else
+		driver().memory.release(at);
+	return ok;
 }
 
 } // namespace emulator
 
-API cuMemAlloc_v2(uintptr_t *out, size_t bytes) { return allocate(out, bytes, Range::device); }
-
-API cuMemAllocManaged(uintptr_t *out, size_t bytes, unsigned) { return allocate(out, bytes, Range::managed); }
-
-// As a driver does, it waits until nothing runs that may use the memory.
-API cuMemFree_v2(uintptr_t at)
+API cuMemAlloc_v2(uintptr_t *out, size_t bytes)
 {
 	Context *context;
-	if (Status s = current(&context))
+	if (Status s = prepare(&context))
 		return s;
-	if (Status s = uncaptured())
-		return s;
-	if (at == 0)
-		return ok;
-	Context *owner;
-	{
-		Lock lock(driver().mutex);
-		Range *range = driver().memory.exact(at);
-		if (!range || (range->kind != Range::device && range->kind != Range::managed))
-			return invalid_value;
-		owner = range->context;
-	}
-	synchronize(owner);
 	Lock lock(driver().mutex);
-	driver().memory.release(at);
-	return ok;
+	return driver().memory.allocate(context, bytes, out);
+}
+
+API cuMemFree_v2(uintptr_t at)
+{
+	if (at == 0) {
+		Context *context;
+		return prepare(&context);
+	}
+	return give_back(at, Range::device, invalid_value);
 }
 
 API cuMemGetInfo_v2(size_t *free, size_t *total)
@@ -78,9 +90,7 @@ API cuMemGetAddressRange_v2(uintptr_t *base, size_t *bytes, uintptr_t at)
 API cuMemHostAlloc(void **out, size_t bytes, unsigned flags)
 {
 	Context *context;
-	if (Status s = current(&context))
-		return s;
-	if (Status s = uncaptured())
+	if (Status s = prepare(&context))
 		return s;
 	if (bytes == 0 || flags > 7)
 		return invalid_value;
@@ -89,39 +99,20 @@ API cuMemHostAlloc(void **out, size_t bytes, unsigned flags)
 		return out_of_memory;
 	Lock lock(driver().mutex);
 	driver().memory.enter(reinterpret_cast<uintptr_t>(memory),
-			      Range{Range::pinned, bytes, whole_pages(bytes), context, -1, -1, 0, 0, 0, flags});
+			      Range{Range::pinned, bytes, whole_pages(bytes), context, -1, -1, 0, 0, 0});
 	*out = memory;
 	return ok;
 }
 
-API cuMemAllocHost_v2(void **out, size_t bytes) { return cuMemHostAlloc(out, bytes, 0); }
-
 API cuMemFreeHost(void *memory)
 {
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	if (Status s = uncaptured())
-		return s;
-	uintptr_t at = reinterpret_cast<uintptr_t>(memory);
-	{
-		Lock lock(driver().mutex);
-		Range *range = driver().memory.exact(at);
-		if (!range || range->kind != Range::pinned)
-			return invalid_value;
-	}
-	synchronize(context);
-	Lock lock(driver().mutex);
-	driver().memory.release(at);
-	return ok;
+	return give_back(reinterpret_cast<uintptr_t>(memory), Range::pinned, invalid_value);
 }
 
 API cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
 {
 	Context *context;
-	if (Status s = current(&context))
-		return s;
-	if (Status s = uncaptured())
+	if (Status s = prepare(&context))
 		return s;
 	uintptr_t at = reinterpret_cast<uintptr_t>(memory);
 	if (at == 0 || bytes == 0 || flags > 15)
@@ -133,28 +124,13 @@ API cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
 	uintptr_t from = at & ~(page_size - 1);
 	if (madvise(reinterpret_cast<void *>(from), whole_pages(at + bytes - from), MADV_NORMAL) != 0)
 		return invalid_value;
-	driver().memory.enter(at, Range{Range::registered, bytes, 0, context, -1, -1, 0, 0, 0, flags});
+	driver().memory.enter(at, Range{Range::registered, bytes, 0, context, -1, -1, 0, 0, 0});
 	return ok;
 }
 
 API cuMemHostUnregister(void *memory)
 {
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	if (Status s = uncaptured())
-		return s;
-	uintptr_t at = reinterpret_cast<uintptr_t>(memory);
-	{
-		Lock lock(driver().mutex);
-		Range *range = driver().memory.exact(at);
-		if (!range || range->kind != Range::registered)
-			return host_memory_not_registered;
-	}
-	synchronize(context);
-	Lock lock(driver().mutex);
-	driver().memory.forget(at);
-	return ok;
+	return give_back(reinterpret_cast<uintptr_t>(memory), Range::registered, host_memory_not_registered);
 }
 
 API cuMemHostGetDevicePointer_v2(uintptr_t *out, void *memory, unsigned flags)
@@ -169,18 +145,5 @@ API cuMemHostGetDevicePointer_v2(uintptr_t *out, void *memory, unsigned flags)
 	if (!found || !found->second.host())
 		return invalid_value;
 	*out = reinterpret_cast<uintptr_t>(memory);
-	return ok;
-}
-
-API cuMemHostGetFlags(unsigned *flags, void *memory)
-{
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	Lock lock(driver().mutex);
-	auto *found = driver().memory.find(reinterpret_cast<uintptr_t>(memory));
-	if (!found || !found->second.host())
-		return invalid_value;
-	*flags = found->second.flags;
 	return ok;
 }

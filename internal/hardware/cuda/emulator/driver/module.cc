@@ -46,50 +46,12 @@ static Status params(const Kernel *kernel, void **kernel_params, void **extra, c
 	return *from && bytes == kernel->bytes ? ok : invalid_value;
 }
 
-struct Shape {
-	unsigned grid[3], block[3], shared;
-};
-
-static Status launch(const Kernel *kernel, const Shape &shape, void *stream, void **kernel_params, void **extra)
-{
-	Context *context;
-	if (Status s = current(&context))
-		return s;
-	if (!registered(kernel))
-		return invalid_handle;
-	const unsigned *g = shape.grid, *b = shape.block;
-	unsigned most = static_cast<unsigned>(driver().settings.threads);
-	if (g[0] == 0 || g[1] != 1 || g[2] != 1 || b[0] == 0 || b[0] > most || b[1] != 1 || b[2] != 1)
-		return invalid_value;
-	if (b[0] > kernel->most)
-		return launch_out_of_resources;
-	const void *from;
-	if (Status s = params(kernel, kernel_params, extra, &from))
-		return s;
-	auto launch = std::make_shared<Launch>();
-	launch->kernel = kernel;
-	launch->params.resize((kernel->bytes + 7) / 8);
-	memcpy(launch->params.data(), from, kernel->bytes);
-	launch->blocks = g[0];
-	launch->threads = b[0];
-	return submit(context, stream, [launch] { launch->run(); });
-}
-
-// LaunchConfig is CUlaunchConfig.
-struct LaunchConfig {
-	unsigned grid[3], block[3], shared;
-	void *stream, *attributes;
-	unsigned count;
-};
-
 } // namespace emulator
 
 API cuModuleLoadData(void **out, const void *image)
 {
 	Context *context;
-	if (Status s = current(&context))
-		return s;
-	if (Status s = uncaptured())
+	if (Status s = prepare(&context))
 		return s;
 	std::string text = static_cast<const char *>(image);
 	if (text.empty())
@@ -169,29 +131,28 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const Kernel *kerne
 	return ok;
 }
 
-API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const Kernel *kernel, int threads, size_t shared,
-							 unsigned)
-{
-	return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, shared);
-}
-
+// Kernels declare what they share: there is no more to have.
 API cuLaunchKernel(const Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-		   unsigned shared, void *stream, void **kernel_params, void **extra)
+		   unsigned, void *stream, void **kernel_params, void **extra)
 {
-	return launch(kernel, Shape{{gx, gy, gz}, {bx, by, bz}, shared}, stream, kernel_params, extra);
-}
-
-API cuLaunchKernelEx(const LaunchConfig *config, const Kernel *kernel, void **kernel_params, void **extra)
-{
-	const unsigned *g = config->grid, *b = config->block;
-	return launch(kernel, Shape{{g[0], g[1], g[2]}, {b[0], b[1], b[2]}, config->shared}, config->stream,
-		      kernel_params, extra);
-}
-
-API cuLaunchCooperativeKernel(const Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-			      unsigned bz, unsigned shared, void *stream, void **kernel_params)
-{
-	if (bx > 0 && gx > static_cast<unsigned>(driver().settings.resident(bx)))
-		return cooperative_launch_too_large;
-	return launch(kernel, Shape{{gx, gy, gz}, {bx, by, bz}, shared}, stream, kernel_params, nullptr);
+	Context *context;
+	if (Status s = current(&context))
+		return s;
+	if (!registered(kernel))
+		return invalid_handle;
+	unsigned most = static_cast<unsigned>(driver().settings.threads);
+	if (gx == 0 || gy != 1 || gz != 1 || bx == 0 || bx > most || by != 1 || bz != 1)
+		return invalid_value;
+	if (bx > kernel->most)
+		return launch_out_of_resources;
+	const void *from;
+	if (Status s = params(kernel, kernel_params, extra, &from))
+		return s;
+	auto launch = std::make_shared<Launch>();
+	launch->kernel = kernel;
+	launch->params.resize((kernel->bytes + 7) / 8);
+	memcpy(launch->params.data(), from, kernel->bytes);
+	launch->blocks = gx;
+	launch->threads = bx;
+	return submit(context, stream, [launch] { launch->run(); });
 }

@@ -23,7 +23,7 @@ static Status attribute(int which, uintptr_t at, void *out)
 		*static_cast<uintptr_t *>(out) = at;
 		return ok;
 	case 4:
-		if (!range.host() && range.kind != Range::managed)
+		if (!range.host())
 			return invalid_value;
 		*static_cast<uintptr_t *>(out) = at;
 		return ok;
@@ -33,8 +33,8 @@ static Status attribute(int which, uintptr_t at, void *out)
 	case 7:
 		*static_cast<uint64_t *>(out) = range.id;
 		return ok;
-	case 8:
-		*static_cast<bool *>(out) = range.kind == Range::managed;
+	case 8: // managed
+		*static_cast<bool *>(out) = false;
 		return ok;
 	case 9:
 		*static_cast<int *>(out) = range.context->ordinal;
