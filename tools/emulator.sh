@@ -74,12 +74,14 @@ objects() {
     done
 }
 
-mkdir -p "$out/objects"
+mkdir -p "$out"
 out=$(realpath "$out")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 exec 9>"$out/.lock"
 flock 9
+work=$out/work # of one build at a time: what a killed one has left is gone here
+rm -rf "$work"
+mkdir -p "$work" "$out/objects"
+trap 'rm -rf "$work"' EXIT
 objects
 mapfile -t objects <"$work/objects"
 folder=$out/$(echo "${objects[@]}" "${link_flags[@]}" | sha256sum | cut -c 1-16)
@@ -87,10 +89,11 @@ if [[ ! -e $folder/libcuda.so.1 ]]; then
     xargs -P "$(nproc)" -d '\n' -I{} bash -c '{}' <"$work/commands" >&2 9>&-
     "$cxx" "${link_flags[@]}" -o "$work/libcuda.so.1" "${objects[@]}" >&2 9>&-
     mkdir -p "$folder"
-    mv "$work/libcuda.so.1" "$folder/.new"
-    mv "$folder/.new" "$folder/libcuda.so.1"
-    # What sources made that are gone.
-    find "$out" -mindepth 1 -mtime +1 ! -path "$folder*" \( -name '*.o' -o -name libcuda.so.1 \) -delete
+    mv "$work/libcuda.so.1" "$folder/libcuda.so.1"
+    touch "${objects[@]}"
+    # What nobody has asked for in days, and objects of builds that were killed.
+    find "$out" -mindepth 1 -mtime +1 ! -path "$folder*" \( -name '*.o*' -o -name libcuda.so.1 \) -delete
     find "$out" -mindepth 1 -type d -empty -delete
 fi
+touch "$folder/libcuda.so.1"
 echo "$folder/libcuda.so.1"
