@@ -31,7 +31,6 @@ const (
 	cuMemHostRegister
 	cuMemHostUnregister
 	cuMemHostGetDevicePointer
-	cuMemGetAddressRange
 	cuPointerGetAttributes
 	cuIpcGetMemHandle
 	cuIpcOpenMemHandle
@@ -44,8 +43,6 @@ const (
 	cuModuleUnload
 	cuModuleGetFunction
 	cuFuncGetAttribute
-	cuFuncSetAttribute
-	cuOccupancyMaxActiveBlocksPerMultiprocessor
 	cuLaunchKernel
 	cuStreamCreateWithPriority
 	cuStreamDestroy
@@ -73,46 +70,43 @@ const (
 // names to these. The arguments of a second name are the same, or fewer: what
 // is passed beyond them is ignored.
 var exported = [...][]string{
-	cuInit:                      {"cuInit"},
-	cuGetErrorName:              {"cuGetErrorName"},
-	cuGetErrorString:            {"cuGetErrorString"},
-	cuDriverGetVersion:          {"cuDriverGetVersion"},
-	cuDeviceGetCount:            {"cuDeviceGetCount"},
-	cuDeviceGet:                 {"cuDeviceGet"},
-	cuDeviceGetName:             {"cuDeviceGetName"},
-	cuDeviceGetUuid:             {"cuDeviceGetUuid_v2", "cuDeviceGetUuid"}, // the first, from 11.4 on, knows MIG
-	cuDeviceTotalMem:            {"cuDeviceTotalMem_v2"},
-	cuDeviceGetAttribute:        {"cuDeviceGetAttribute"},
-	cuDeviceCanAccessPeer:       {"cuDeviceCanAccessPeer"},
-	cuDeviceGetP2PAttribute:     {"cuDeviceGetP2PAttribute"},
-	cuDevicePrimaryCtxRetain:    {"cuDevicePrimaryCtxRetain"},
-	cuDevicePrimaryCtxRelease:   {"cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease"},
-	cuCtxPushCurrent:            {"cuCtxPushCurrent_v2"},
-	cuCtxPopCurrent:             {"cuCtxPopCurrent_v2"},
-	cuCtxSynchronize:            {"cuCtxSynchronize"},
-	cuCtxEnablePeerAccess:       {"cuCtxEnablePeerAccess"},
-	cuCtxGetStreamPriorityRange: {"cuCtxGetStreamPriorityRange"},
-	cuMemGetInfo:                {"cuMemGetInfo_v2"},
-	cuMemAlloc:                  {"cuMemAlloc_v2"},
-	cuMemFree:                   {"cuMemFree_v2"},
-	cuMemHostRegister:           {"cuMemHostRegister_v2", "cuMemHostRegister"},
-	cuMemHostUnregister:         {"cuMemHostUnregister"},
-	cuMemHostGetDevicePointer:   {"cuMemHostGetDevicePointer_v2"},
-	cuMemGetAddressRange:        {"cuMemGetAddressRange_v2"},
-	cuPointerGetAttributes:      {"cuPointerGetAttributes"},
-	cuIpcGetMemHandle:           {"cuIpcGetMemHandle"},
-	cuIpcOpenMemHandle:          {"cuIpcOpenMemHandle_v2", "cuIpcOpenMemHandle"},
-	cuIpcCloseMemHandle:         {"cuIpcCloseMemHandle"},
-	cuMemcpyHtoDAsync:           {"cuMemcpyHtoDAsync_v2"},
-	cuMemcpyDtoHAsync:           {"cuMemcpyDtoHAsync_v2"},
-	cuMemcpyAsync:               {"cuMemcpyAsync"},
-	cuMemsetD8Async:             {"cuMemsetD8Async"},
-	cuModuleLoadDataEx:          {"cuModuleLoadDataEx"},
-	cuModuleUnload:              {"cuModuleUnload"},
-	cuModuleGetFunction:         {"cuModuleGetFunction"},
-	cuFuncGetAttribute:          {"cuFuncGetAttribute"},
-	cuFuncSetAttribute:          {"cuFuncSetAttribute"},
-	cuOccupancyMaxActiveBlocksPerMultiprocessor: {"cuOccupancyMaxActiveBlocksPerMultiprocessor"},
+	cuInit:                            {"cuInit"},
+	cuGetErrorName:                    {"cuGetErrorName"},
+	cuGetErrorString:                  {"cuGetErrorString"},
+	cuDriverGetVersion:                {"cuDriverGetVersion"},
+	cuDeviceGetCount:                  {"cuDeviceGetCount"},
+	cuDeviceGet:                       {"cuDeviceGet"},
+	cuDeviceGetName:                   {"cuDeviceGetName"},
+	cuDeviceGetUuid:                   {"cuDeviceGetUuid_v2", "cuDeviceGetUuid"}, // the first, from 11.4 on, knows MIG
+	cuDeviceTotalMem:                  {"cuDeviceTotalMem_v2"},
+	cuDeviceGetAttribute:              {"cuDeviceGetAttribute"},
+	cuDeviceCanAccessPeer:             {"cuDeviceCanAccessPeer"},
+	cuDeviceGetP2PAttribute:           {"cuDeviceGetP2PAttribute"},
+	cuDevicePrimaryCtxRetain:          {"cuDevicePrimaryCtxRetain"},
+	cuDevicePrimaryCtxRelease:         {"cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease"},
+	cuCtxPushCurrent:                  {"cuCtxPushCurrent_v2"},
+	cuCtxPopCurrent:                   {"cuCtxPopCurrent_v2"},
+	cuCtxSynchronize:                  {"cuCtxSynchronize"},
+	cuCtxEnablePeerAccess:             {"cuCtxEnablePeerAccess"},
+	cuCtxGetStreamPriorityRange:       {"cuCtxGetStreamPriorityRange"},
+	cuMemGetInfo:                      {"cuMemGetInfo_v2"},
+	cuMemAlloc:                        {"cuMemAlloc_v2"},
+	cuMemFree:                         {"cuMemFree_v2"},
+	cuMemHostRegister:                 {"cuMemHostRegister_v2", "cuMemHostRegister"},
+	cuMemHostUnregister:               {"cuMemHostUnregister"},
+	cuMemHostGetDevicePointer:         {"cuMemHostGetDevicePointer_v2"},
+	cuPointerGetAttributes:            {"cuPointerGetAttributes"},
+	cuIpcGetMemHandle:                 {"cuIpcGetMemHandle"},
+	cuIpcOpenMemHandle:                {"cuIpcOpenMemHandle_v2", "cuIpcOpenMemHandle"},
+	cuIpcCloseMemHandle:               {"cuIpcCloseMemHandle"},
+	cuMemcpyHtoDAsync:                 {"cuMemcpyHtoDAsync_v2"},
+	cuMemcpyDtoHAsync:                 {"cuMemcpyDtoHAsync_v2"},
+	cuMemcpyAsync:                     {"cuMemcpyAsync"},
+	cuMemsetD8Async:                   {"cuMemsetD8Async"},
+	cuModuleLoadDataEx:                {"cuModuleLoadDataEx"},
+	cuModuleUnload:                    {"cuModuleUnload"},
+	cuModuleGetFunction:               {"cuModuleGetFunction"},
+	cuFuncGetAttribute:                {"cuFuncGetAttribute"},
 	cuLaunchKernel:                    {"cuLaunchKernel"},
 	cuStreamCreateWithPriority:        {"cuStreamCreateWithPriority"},
 	cuStreamDestroy:                   {"cuStreamDestroy_v2"},

@@ -88,21 +88,13 @@ type Device struct {
 	Address pcie.BDF
 	Memory  uint64 // bytes
 
-	Capability                 [2]int // {9, 0} is sm_90
-	Multiprocessors            int
-	MaxThreads                 int // of a block
-	MaxThreadsOfMultiprocessor int
-	MaxShared                  int // bytes of shared memory that a block may be given
-	L2                         int // bytes
-	CopyEngines                int // copies that can run beside kernels
+	Capability      [2]int // {9, 0} is sm_90
+	Multiprocessors int
+	MaxThreads      int // of a block
 
 	MIG               bool // a slice of a GPU: it has no peers
-	Integrated        bool // shares its memory with the processor
 	UnifiedAddressing bool // one address space with the processor and the other GPUs
 	MapsHost          bool // kernels can read and write host memory
-	// HostAddresses says that kernels reach registered host memory at the
-	// address that the processor has for it.
-	HostAddresses bool
 
 	handle uintptr
 }

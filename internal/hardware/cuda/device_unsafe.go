@@ -9,21 +9,15 @@ import (
 
 // Numbers of CUdevice_attribute.
 const (
-	attributeMaxThreads                 = 1
-	attributeMultiprocessors            = 16
-	attributeIntegrated                 = 18
-	attributeMapsHost                   = 19
-	attributeBus                        = 33
-	attributeSlot                       = 34
-	attributeL2                         = 38
-	attributeMaxThreadsOfMultiprocessor = 39
-	attributeCopyEngines                = 40
-	attributeUnifiedAddressing          = 41
-	attributeDomain                     = 50
-	attributeMajor                      = 75
-	attributeMinor                      = 76
-	attributeHostAddresses              = 91
-	attributeMaxShared                  = 97
+	attributeMaxThreads        = 1
+	attributeMultiprocessors   = 16
+	attributeMapsHost          = 19
+	attributeBus               = 33
+	attributeSlot              = 34
+	attributeUnifiedAddressing = 41
+	attributeDomain            = 50
+	attributeMajor             = 75
+	attributeMinor             = 76
 )
 
 func newDevice(ordinal int) (*Device, error) {
@@ -49,11 +43,7 @@ func newDevice(ordinal int) (*Device, error) {
 
 	var first error
 	attribute := func(number uintptr) int {
-		r[0] = 0
-		// A driver that is older than the attribute calls its number invalid:
-		// the GPU is then without what it says.
-		err := call(cuDeviceGetAttribute, r.address(0), number, d.handle)
-		if err != nil && StatusOf(err) != statusInvalidValue && first == nil {
+		if err := call(cuDeviceGetAttribute, r.address(0), number, d.handle); err != nil && first == nil {
 			first = err
 		}
 		return r.int(0)
@@ -66,13 +56,7 @@ func newDevice(ordinal int) (*Device, error) {
 	d.Capability = [2]int{attribute(attributeMajor), attribute(attributeMinor)}
 	d.Multiprocessors = attribute(attributeMultiprocessors)
 	d.MaxThreads = attribute(attributeMaxThreads)
-	d.MaxThreadsOfMultiprocessor = attribute(attributeMaxThreadsOfMultiprocessor)
-	d.MaxShared = attribute(attributeMaxShared)
-	d.L2 = attribute(attributeL2)
-	d.CopyEngines = attribute(attributeCopyEngines)
-	d.Integrated = attribute(attributeIntegrated) != 0
 	d.UnifiedAddressing = attribute(attributeUnifiedAddressing) != 0
 	d.MapsHost = attribute(attributeMapsHost) != 0
-	d.HostAddresses = attribute(attributeHostAddresses) != 0
 	return d, first
 }

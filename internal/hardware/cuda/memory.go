@@ -32,14 +32,6 @@ func (c *Context) MemoryInfo() (free, total uint64, err error) {
 	return uint64(r[0]), uint64(r[1]), err
 }
 
-// Range gives the allocation that p lies in.
-func (c *Context) Range(p Pointer) (base Pointer, size uint64, err error) {
-	r := newResults()
-	defer r.free()
-	err = c.entered(func() error { return call(cuMemGetAddressRange, r.address(0), r.address(1), uintptr(p)) })
-	return Pointer(r[0]), uint64(r[1]), err
-}
-
 // MemoryType is where memory lies.
 type MemoryType uint8
 
@@ -58,27 +50,25 @@ type Attributes struct {
 	// Buffer names the allocation in this process: where memory is freed and
 	// allocated again the pointer may be the same, this number is not.
 	Buffer uint64
-	// Exportable says that [Context.Export] works.
-	Exportable bool
 }
 
 // Attributes looks the memory at p up.
 func (c *Context) Attributes(p Pointer) (Attributes, error) {
 	r := newResults()
 	defer r.free()
-	// Words 0 to 4 are the answers, for each of these CUpointer_attributes:
-	// MEMORY_TYPE, BUFFER_ID, IS_MANAGED, DEVICE_ORDINAL, IS_LEGACY_CUDA_IPC_CAPABLE.
+	// Words 0 to 3 are the answers, for each of these CUpointer_attributes:
+	// MEMORY_TYPE, BUFFER_ID, IS_MANAGED, DEVICE_ORDINAL.
 	q := newResults()
 	defer q.free()
-	q[0], q[1], q[2] = 2|7<<32, 8|9<<32, 10
-	for i := range 5 {
-		q[3+i] = r.address(i)
+	q[0], q[1] = 2|7<<32, 8|9<<32
+	for i := range 4 {
+		q[2+i] = r.address(i)
 	}
-	err := c.entered(func() error { return call(cuPointerGetAttributes, 5, q.address(0), q.address(3), uintptr(p)) })
+	err := c.entered(func() error { return call(cuPointerGetAttributes, 4, q.address(0), q.address(2), uintptr(p)) })
 	if err != nil {
 		return Attributes{}, err
 	}
-	a := Attributes{Buffer: uint64(r[1]), Device: r.int(3), Exportable: r[4]&0xff != 0}
+	a := Attributes{Buffer: uint64(r[1]), Device: r.int(3)}
 	switch {
 	case r[2]&0xff != 0: // IS_MANAGED is a bool
 		a.Type = ManagedMemory
@@ -96,11 +86,6 @@ func (c *Context) Attributes(p Pointer) (Attributes, error) {
 // GPU reaches.
 func (c *Context) CopyAsync(dst, src Pointer, n uint64, s Stream) error {
 	return c.entered(func() error { return s.Copy(dst, src, n) })
-}
-
-// SetAsync writes value into n bytes in the order of s.
-func (c *Context) SetAsync(p Pointer, value byte, n uint64, s Stream) error {
-	return c.entered(func() error { return s.Set(p, value, n) })
 }
 
 // Set writes value into n bytes and returns when they are there.

@@ -68,7 +68,7 @@ func (c *Context) HostUnregister(mem []byte) error {
 type Handle [64]byte
 
 // Export gives the handle of the allocation that p lies in, the whole of it:
-// who imports it gets the address of its start (see [Context.Range]).
+// who imports it gets the address of its start.
 func (c *Context) Export(p Pointer) (Handle, error) {
 	var h Handle
 	err := c.within(func() error { return callWith(cuIpcGetMemHandle, uintptr(unsafe.Pointer(&h)), uintptr(p)) })

@@ -18,8 +18,6 @@ type Function struct {
 	Name       string
 	Registers  int // of a thread
 	MaxThreads int // of a block
-	Shared     int // bytes of shared memory of a block that the kernel declares
-	Local      int // bytes of memory of a thread for what registers do not hold
 
 	context *Context
 	handle  uintptr
@@ -28,27 +26,8 @@ type Function struct {
 // Numbers of CUfunction_attribute.
 const (
 	functionMaxThreads = 0
-	functionShared     = 1
-	functionLocal      = 3
 	functionRegisters  = 4
-	functionMaxDynamic = 8
 )
-
-// SetMaxShared lets launches ask for up to bytes of shared memory, which is
-// needed above 48 KiB.
-func (f *Function) SetMaxShared(bytes int) error {
-	return f.context.within(func() error { return call(cuFuncSetAttribute, f.handle, functionMaxDynamic, uintptr(bytes)) })
-}
-
-// Occupancy is how many blocks of that many threads and bytes of shared memory
-// run on one multiprocessor at once: 0 where none can, or the driver cannot say.
-func (f *Function) Occupancy(block, shared int) int {
-	n, err := f.context.result(cuOccupancyMaxActiveBlocksPerMultiprocessor, f.handle, uintptr(block), uintptr(shared))
-	if err != nil {
-		return 0
-	}
-	return int(int32(n))
-}
 
 func (f *Function) String() string {
 	return fmt.Sprintf("%s (%d registers, %d threads at most)", f.Name, f.Registers, f.MaxThreads)

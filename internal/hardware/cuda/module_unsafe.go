@@ -47,17 +47,13 @@ func (m *Module) Function(name string) (*Function, error) {
 			return err
 		}
 		f.handle = r[0]
-		for number, value := range map[uintptr]*int{
-			functionMaxThreads: &f.MaxThreads,
-			functionShared:     &f.Shared,
-			functionLocal:      &f.Local,
-			functionRegisters:  &f.Registers,
-		} {
-			if err := call(cuFuncGetAttribute, r.address(1), number, f.handle); err != nil {
-				return err
-			}
-			*value = r.int(1)
+		if err := call(cuFuncGetAttribute, r.address(1), functionMaxThreads, f.handle); err != nil {
+			return err
 		}
+		if err := call(cuFuncGetAttribute, r.address(2), functionRegisters, f.handle); err != nil {
+			return err
+		}
+		f.MaxThreads, f.Registers = r.int(1), r.int(2)
 		return nil
 	})
 	if err != nil {

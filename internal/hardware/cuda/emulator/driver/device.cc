@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "driver.h"
-#include "lane.h"
 
 using namespace emulator;
 
@@ -28,48 +27,18 @@ static int attribute(int which, int gpu)
 	const Settings &settings = driver().settings;
 	switch (which) {
 	case 1: // threads of a block
-	case 2: // and along x
 		return settings.threads;
-	case 3: // along y and z: kernels here count along x
-	case 4:
-	case 6:
-	case 7:
-		return 1;
-	case 5:
-		return 0x7fffffff;
-	case 8:
-	case 97: // shared memory that a block may opt in to
-		return 48 << 10;
-	case 10:
-		return 32;
-	case 13: // kHz
-		return 1000000;
 	case 16:
 		return settings.multiprocessors;
 	case 19: // can map host memory
-	case 31: // concurrent kernels
 	case 41: // unified addressing
-	case 78: // stream priorities
-	case 91: // registered host memory has the same address
-	case 99: // host memory can be registered
 		return 1;
 	case 33:
 		return bus(gpu);
-	case 39: // threads of a multiprocessor
-		return 2 * settings.threads;
-	case 40: // copy engines
-		return 2;
-	case 75:
+	case 75: // compute capability
 		return 9;
-	case 76:
-		return 0;
-	case 81:
-		return 96 << 10;
-	case 106: // blocks of a multiprocessor
-		return settings.resident(warp_size) / settings.multiprocessors;
-	default:
-		return 0;
 	}
+	return 0;
 }
 
 } // namespace emulator

@@ -117,20 +117,6 @@ API cuFuncGetAttribute(int *value, int which, const Kernel *kernel)
 	return which >= 0 && which < 16 ? ok : invalid_value;
 }
 
-API cuFuncSetAttribute(const Kernel *kernel, int, int) { return registered(kernel) ? ok : invalid_handle; }
-
-API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const Kernel *kernel, int threads, size_t)
-{
-	if (!registered(kernel))
-		return invalid_handle;
-	if (threads < 1)
-		return invalid_value;
-	const Settings &settings = driver().settings;
-	bool fits = threads <= settings.threads && static_cast<unsigned>(threads) <= kernel->most;
-	*blocks = fits ? settings.resident(static_cast<uint32_t>(threads)) / settings.multiprocessors : 0;
-	return ok;
-}
-
 // Kernels declare what they share: there is no more to have.
 API cuLaunchKernel(const Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
 		   unsigned, void *stream, void **kernel_params, void **extra)
