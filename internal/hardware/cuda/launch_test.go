@@ -136,8 +136,17 @@ func TestFunctionMissing(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
-	if _, err := c.Load(nil); err == nil {
-		t.Error("nothing was loaded")
+}
+
+// What the driver's compiler has to say is part of the error.
+func TestLoadFails(t *testing.T) {
+	c := cudatest.Contexts(t)[0]
+	_, err := c.Load(nil)
+	if err == nil || !strings.HasPrefix(err.Error(), "cuModuleLoadDataEx: CUDA_ERROR_") {
+		t.Fatalf("to load nothing: %v", err)
+	}
+	if c.Device().Name == "Ringlane Emulated GPU" && !strings.HasSuffix(err.Error(), ": fatal: the image is empty") {
+		t.Errorf("%v\ndoes not end with what the compiler said", err)
 	}
 }
 

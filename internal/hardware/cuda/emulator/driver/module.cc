@@ -1,4 +1,5 @@
 // Modules, functions and launches.
+#include <stdio.h>
 #include <string.h>
 
 #include <string>
@@ -63,7 +64,20 @@ API cuModuleLoadData(void **out, const void *image)
 	return ok;
 }
 
-API cuModuleLoadDataEx(void **out, const void *image, unsigned, int *, void **) { return cuModuleLoadData(out, image); }
+API cuModuleLoadDataEx(void **out, const void *image, unsigned count, int *options, void **values)
+{
+	Status status = cuModuleLoadData(out, image);
+	char *log = nullptr;
+	size_t bytes = 0;
+	for (unsigned i = 0; i < count; i++)
+		if (options[i] == 5) // where the compiler says what is wrong
+			log = static_cast<char *>(values[i]);
+		else if (options[i] == 6)
+			bytes = reinterpret_cast<size_t>(values[i]);
+	if (log)
+		snprintf(log, bytes, "%s", status == invalid_image ? "fatal:\n  the image is empty\n" : "");
+	return status;
+}
 
 API cuModuleUnload(void *handle)
 {
