@@ -232,6 +232,35 @@ def refusals() -> None:
         device.check()
 
 
+def several() -> None:
+    """Joins that fail, and communicators side by side, do not disturb the others."""
+    comm = ringlane.join()
+    me, gpus = comm.rank, int(os.environ["TEST_GPUS"])
+    with pytest.raises(ringlane.InvalidArgument, match="rank 0.* there is no GPU 99"):
+        comm.device(99 if me == 0 else me % gpus)
+    first, second = comm.device(me % gpus), comm.device(me % gpus)
+    pair = comm.group([1, 0])
+    third = pair.device(me % gpus)
+    gpu = Gpu(me % gpus)
+    stream, x = gpu.stream(), gpu.put(np.ones(1000, np.float32))
+
+    def doubled(devices: list[Device], want: float) -> None:
+        for device in devices:
+            device.collective("all_reduce", x, x, 1000, F32, OPS["sum"], stream)
+        for device in devices:
+            device.synchronize(stream)
+        assert gpu.get(x, 1000).tolist() == [want] * 1000
+
+    doubled([first, second, third, first, third, second], 64)
+    first.close()
+    doubled([second, third], 256)
+    pair.close()
+    with pytest.raises(ringlane.Closed):
+        third.check()
+    doubled([second], 512)
+    comm.close()
+
+
 def frozen() -> None:
     """A rank that stops is named by the others within the deadline, and all go on."""
     comm, device, gpu = _join()
@@ -302,6 +331,10 @@ def test_messages(job: Job, machine: dict[str, str]) -> None:
 
 def test_what_is_refused_is_named_and_harmless(job: Job, machine: dict[str, str]) -> None:
     job.run(2, "refusals", env=machine)
+
+
+def test_several_at_once(job: Job, machine: dict[str, str]) -> None:
+    job.run(2, "several", env=machine)
 
 
 def test_a_rank_that_stops_is_named(job: Job, machine: dict[str, str]) -> None:

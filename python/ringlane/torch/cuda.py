@@ -73,7 +73,8 @@ class Cuda:
             keep: the tensors that it uses.
             finish: what has to come into the stream after it.
         """
-        self.start_posted()
+        if self._batch is not None:
+            self.start_posted()
         wanted = asynchronous(opts)
         if wanted and KEEPS_WORK:
             return self._start(outputs, keep, finish, function, arguments)
