@@ -71,9 +71,6 @@ func measureGPUs() ([]drawing.Measurement, error) {
 	}
 	var found []drawing.Measurement
 	for _, p := range paths {
-		if p.From == p.To {
-			continue
-		}
 		m := drawing.Measurement{
 			From: gpus[p.From].Address.String(), To: gpus[p.To].Address.String(), Path: drawing.PathHost, Why: p.Why,
 			Push: p.Push, Pull: p.Pull, Latency: float64(p.Latency) / float64(time.Microsecond),
