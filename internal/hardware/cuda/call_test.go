@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -43,6 +44,20 @@ func TestMissing(t *testing.T) {
 	_, _, err := c.MemoryInfo()
 	want := "cuMemGetInfo: the NVIDIA driver has no cuMemGetInfo_v2: unsupported operation (it is too old: update it)"
 	if err == nil || err.Error() != want || !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+}
+
+// A GPU that the driver says nothing of is named.
+func TestMissingDevice(t *testing.T) {
+	n := len(cudatest.Open(t).Devices())
+	want := fmt.Sprintf("GPU %d: cuDeviceGet: CUDA_ERROR_INVALID_DEVICE (101): ", n)
+	if err := cuda.Look(n); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	defer cuda.Lack("cuDeviceTotalMem_v2")()
+	want = "GPU 0: cuDeviceTotalMem: the NVIDIA driver has no cuDeviceTotalMem_v2"
+	if err := cuda.Look(0); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v\nwant %s", err, want)
 	}
 }

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"strings"
 	"unsafe"
 
@@ -21,23 +22,32 @@ const (
 )
 
 func newDevice(ordinal int) (*Device, error) {
+	d := &Device{Ordinal: ordinal}
+	if err := d.describe(); err != nil {
+		return nil, fmt.Errorf("GPU %d: %w", ordinal, err)
+	}
+	return d, nil
+}
+
+// describe asks the driver for all else of d.
+func (d *Device) describe() error {
 	r := newResults()
 	defer r.free()
-	if err := call(cuDeviceGet, r.address(0), uintptr(ordinal)); err != nil {
-		return nil, err
+	if err := call(cuDeviceGet, r.address(0), uintptr(d.Ordinal)); err != nil {
+		return err
 	}
-	d := &Device{Ordinal: ordinal, handle: uintptr(r.int(0))}
+	d.handle = uintptr(r.int(0))
 	var name [256]byte
 	if err := callWith(cuDeviceGetName, uintptr(unsafe.Pointer(&name)), uintptr(len(name)), d.handle); err != nil {
-		return nil, err
+		return err
 	}
 	d.Name, _, _ = strings.Cut(string(name[:]), "\x00")
 	d.MIG = strings.Contains(d.Name, "MIG")
 	if err := callWith(cuDeviceGetUuid, uintptr(unsafe.Pointer(&d.UUID)), d.handle); err != nil {
-		return nil, err
+		return err
 	}
 	if err := call(cuDeviceTotalMem, r.address(0), d.handle); err != nil {
-		return nil, err
+		return err
 	}
 	d.Memory = uint64(r[0])
 
@@ -58,5 +68,5 @@ func newDevice(ordinal int) (*Device, error) {
 	d.MaxThreads = attribute(attributeMaxThreads)
 	d.UnifiedAddressing = attribute(attributeUnifiedAddressing) != 0
 	d.MapsHost = attribute(attributeMapsHost) != 0
-	return d, first
+	return first
 }
