@@ -236,7 +236,7 @@ def several() -> None:
     """Joins that fail, and communicators side by side, do not disturb the others."""
     comm = ringlane.join()
     me, gpus = comm.rank, int(os.environ["TEST_GPUS"])
-    with pytest.raises(ringlane.InvalidArgument, match="rank 0.* there is no GPU 99"):
+    with pytest.raises(ringlane.InvalidArgument, match=r"rank 0.* there is no GPU 99"):
         comm.device(99 if me == 0 else me % gpus)
     first, second = comm.device(me % gpus), comm.device(me % gpus)
     pair = comm.group([1, 0])
