@@ -1,14 +1,13 @@
-"""What is said of times on GPUs: the slowest rank, ratios, tables and the plot."""
+"""What is said of times on GPUs: the slowest rank, ratios and tables."""
 
 from __future__ import annotations
 
-import math
+import itertools
 import statistics
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from report import micros, micros_axis, quantile, size
+from report import micros, quantile, size
 
 # The two ways, and who is compared on each, ours first. A contender is a program, and what
 # is said to it about peer access.
@@ -26,6 +25,16 @@ LABELS = {
     "two_shot": "symm. two-shot",
 }
 TITLES = {"peer": "peer access", "host": "no peer access"}
+# What contenders have that do not have everything.
+ONLY = {"one_shot": ("allreduce",), "two_shot": ("allreduce",)}
+
+
+def has(contender: str, what: str) -> bool:
+    """Tell whether a contender has a collective, or can do another part."""
+    return what in ONLY.get(contender, (what,))
+
+
+WRONG = " wrong elements"
 
 
 def cell(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -34,7 +43,7 @@ def cell(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if "failed" in row:
             return {"failed": row["failed"]}
     if errors := sum(row["wrong"] for row in ranks):
-        return {"failed": f"{errors} wrong elements"}
+        return {"failed": f"{errors}{WRONG}"}
     slowest = sorted(max(times) for times in zip(*(row["us"] for row in ranks)))
     return {
         "p50_us": round(quantile(slowest, 0.5), 3),
@@ -44,9 +53,11 @@ def cell(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def busbw(nbytes: int, us: float, ranks: int) -> float:
-    """Return gigabytes a second as nccl-tests counts the bus bandwidth of an allreduce."""
-    return nbytes / us / 1e3 * 2 * (ranks - 1) / ranks
+def busbw(row: dict[str, Any], us: float) -> float:
+    """Return gigabytes a second of the bus as nccl-tests counts them."""
+    ranks = row["ranks"]
+    crossings = (2 if row["collective"] == "allreduce" else 1) * (ranks - 1) / ranks
+    return row["bytes"] / us / 1e3 * crossings
 
 
 def rate(row: dict[str, Any]) -> dict[str, Any]:
@@ -63,11 +74,10 @@ def rate(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Return rows of one element type: p50; of ours also GB/s of the bus, the ratio and SMs."""
-    ranks = rows[0]["ranks"]
+    """Return rows of one kind: p50; of ours also GB/s of the bus, the ratio and SMs."""
     lines = [
-        f"allreduce, sum of {rows[0]['dtype']}, {ranks} ranks: p50 in us; of Ringlane also GB/s of "
-        "the bus, the share of the best peer's time, and how many SMs it takes"
+        f"{kind(rows[0])}: p50 in us; of Ringlane also GB/s of the bus, the share of the best "
+        "peer's time, and how many SMs it takes"
     ]
     for way, every in WAYS.items():
         names = [n for n in every if any(n in row["contenders"] for row in rows)]
@@ -83,6 +93,17 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def kind(row: dict[str, Any]) -> str:
+    """Return what the rows of a table have in common."""
+    return f"{row['collective']} of {row['dtype']}, {row['ranks']} ranks"
+
+
+def groups(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Return the rows of each table."""
+    for _, group in itertools.groupby(rows, key=kind):
+        yield list(group)
+
+
 def _cells(row: dict[str, Any], way: str, names: Sequence[str]) -> str:
     text = ""
     for name in names:
@@ -91,9 +112,7 @@ def _cells(row: dict[str, Any], way: str, names: Sequence[str]) -> str:
         if name not in OURS:
             text += f"{us:>16}"
             continue
-        speed = (
-            f"{busbw(row['bytes'], got['p50_us'], row['ranks']):.1f}" if "p50_us" in got else "-"
-        )
+        speed = f"{busbw(row, got['p50_us']):.1f}" if "p50_us" in got else "-"
         ratio = row["ways"].get(way, {}).get("ratio")
         text += (
             f"{us:>10}{speed:>8}{f'{ratio:.2f}' if ratio else '-':>8}{got.get('blocks', '-'):>5}"
@@ -108,12 +127,43 @@ def size_of(nbytes: int) -> str:
 
 def failures(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return why contenders have no time, each reason once."""
-    said: dict[tuple[str, str], list[str]] = {}
+    said: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         for name, got in row["contenders"].items():
             if "failed" in got:
-                said.setdefault((name, got["failed"]), []).append(size_of(row["bytes"]))
-    return [f"{name}: {', '.join(dict.fromkeys(at))}: {why}" for (name, why), at in said.items()]
+                at = said.setdefault((kind(row), name, got["failed"]), [])
+                at.append(size_of(row["bytes"]))
+    return [f"{of}: {name}: {', '.join(at)}: {why}" for (of, name, why), at in said.items()]
+
+
+def faults(found: dict[str, Any]) -> list[str]:
+    """Return what was wrong, and not only slow or missing."""
+    wrong = [why for why in failures(found["rows"]) if why.endswith(WRONG)]
+    for one in found["ddp"]:
+        wrong += [
+            f"{one['ranks']} ranks: {name}: parameters differ"
+            for name, step in one["contenders"].items()
+            if not step["same_parameters"]
+        ]
+    return wrong
+
+
+def tables(found: dict[str, Any]) -> str:
+    """Return all that was found, for people."""
+    parts = [table(rows) for rows in groups(found["rows"])]
+    if said := failures(found["rows"]):
+        parts.append("\n".join(f"  {why}" for why in said))
+    for one in found["overhead"]:
+        lines = [
+            f"The host's time of an eager all_reduce from Python, {one['ranks']} ranks, p50 in us"
+        ]
+        lines += [f"  {name:<16}{us:8.2f}" for name, us in one["contenders"].items()]
+        parts.append("\n".join(lines))
+    parts += [steps_table(one["ranks"], one["contenders"]) for one in found["ddp"]]
+    if found["ended"]:
+        lines = [f"  {name}: {why}" for name, why in found["ended"].items()]
+        parts.append("\n".join(["Not all was measured:", *lines]))
+    return "\n\n".join(parts)
 
 
 def middle(ranks: Sequence[Sequence[float]]) -> float:
@@ -135,11 +185,11 @@ def steps(jobs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     return found
 
 
-def steps_table(found: dict[str, Any]) -> str:
+def steps_table(ranks: int, found: dict[str, Any]) -> str:
     """Return the training steps, and ours as a share of NCCL's on the same way."""
     millions = next(iter(found.values()))["parameters"] / 1e6
     lines = [
-        f"DistributedDataParallel, {millions:.0f} million parameters; in ms",
+        f"DistributedDataParallel, {millions:.0f} million parameters, {ranks} ranks; in ms",
         f"{'':>16}{'step':>9}{'alone':>9}{'added':>9}{'buckets':>9}{'added/NCCL':>12}{'buckets/NCCL':>14}",
     ]
     for name, one in found.items():
@@ -155,94 +205,3 @@ def steps_table(found: dict[str, Any]) -> str:
         mark = "" if one["same_parameters"] else "  PARAMETERS DIFFER"
         lines.append(f"{text:>16}{times}{shares[0]:>12}{shares[1]:>14}{mark}")
     return "\n".join(lines)
-
-
-# The plot: a panel for each element type and way, time over size, both logarithmic.
-
-COLOURS = {
-    "ringlane": "#e6550d",
-    "ringlane-host": "#e6550d",
-    "nccl": "#31a354",
-    "nccl-host": "#31a354",
-    "one_shot": "#3182bd",
-    "two_shot": "#7b4173",
-}
-WIDTH, HEIGHT, LEFT, TOP, GAP = 400, 280, 64, 92, 84
-
-
-def plot(groups: Sequence[Sequence[dict[str, Any]]], machine: str) -> str:
-    """Return an SVG of the rows of each element type."""
-    panels = [
-        (rows, way)
-        for rows in groups
-        for way, names in WAYS.items()
-        if any("p50_us" in row["contenders"].get(n, {}) for row in rows for n in names)
-    ]
-    columns = 2 if len(panels) > 1 else 1
-    width = LEFT + columns * WIDTH + (columns - 1) * GAP + 34
-    height = TOP + math.ceil(len(panels) / columns) * (HEIGHT + GAP)
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" font-family="Helvetica, Arial, sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="24" font-size="16" font-weight="bold">Median time of an AllReduce '
-        "in a CUDA graph</text>",
-        f'<text x="{LEFT}" y="42" fill="#555555">{escape(machine)}</text>',
-    ]
-    x = float(LEFT)
-    for name in WAYS["peer"]:
-        out.append(
-            f'<line x1="{x:.0f}" y1="62" x2="{x + 26:.0f}" y2="62" {_stroke(name)}/>'
-            f'<text x="{x + 32:.0f}" y="66">{LABELS[name]}</text>'
-        )
-        x += 50 + 6.8 * len(LABELS[name])
-    for i, (rows, way) in enumerate(panels):
-        left, top = LEFT + i % columns * (WIDTH + GAP), TOP + 14 + i // columns * (HEIGHT + GAP)
-        out += _panel(rows, way, left, top)
-    return "\n".join([*out, "</svg>", ""])
-
-
-def _stroke(name: str) -> str:
-    return f'stroke="{COLOURS[name]}" stroke-width="{2.6 if name in OURS else 1.8}"'
-
-
-def _panel(rows: Sequence[dict[str, Any]], way: str, left: int, top: int) -> list[str]:
-    points = {
-        name: [
-            (row["bytes"], row["contenders"][name]["p50_us"])
-            for row in rows
-            if "p50_us" in row["contenders"].get(name, {})
-        ]
-        for name in WAYS[way]
-    }
-    times = [us for line in points.values() for _, us in line]
-    sizes = [row["bytes"] for row in rows]
-    low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
-    span, scale = math.log2(sizes[-1] / sizes[0]) or 1, (high - low) or 1
-
-    def across(nbytes: int) -> float:
-        return left + math.log2(nbytes / sizes[0]) / span * WIDTH
-
-    def up(us: float) -> float:
-        return top + HEIGHT - (math.log10(us) - low) / scale * HEIGHT
-
-    head = f"sum of {rows[0]['dtype']}, {rows[0]['ranks']} ranks, {TITLES[way]}"
-    out = [f'<text x="{left}" y="{top - 8}" font-weight="bold">{head}</text>']
-    for power in range(low, high + 1):
-        y = up(10.0**power)
-        out.append(
-            f'<line x1="{left}" y1="{y:.1f}" x2="{left + WIDTH}" y2="{y:.1f}" stroke="#dddddd"/>'
-            f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555555">'
-            f"{micros_axis(power)}</text>"
-        )
-    for i, nbytes in enumerate(sizes):
-        if i % 3 == 0:
-            out.append(
-                f'<text x="{across(nbytes):.1f}" y="{top + HEIGHT + 18}" text-anchor="middle" '
-                f'fill="#555555">{size_of(nbytes)}</text>'
-            )
-    for name, line in points.items():
-        path = " ".join(f"{across(nbytes):.1f},{up(us):.1f}" for nbytes, us in line)
-        if path:
-            out.append(f'<polyline points="{path}" fill="none" {_stroke(name)}/>')
-    return out

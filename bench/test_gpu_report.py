@@ -4,15 +4,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import xml.etree.ElementTree as ET
-from pathlib import Path
 from typing import Any
 
 import gpu
 import gpu_report as report
 import pytest
+from gpu_plot import plot
 
 
 def rank(us: list[float], **more: Any) -> dict[str, Any]:
@@ -21,8 +19,19 @@ def rank(us: list[float], **more: Any) -> dict[str, Any]:
 
 def row(nbytes: int, **p50: float) -> dict[str, Any]:
     cells: dict[str, Any] = {k.replace("__", "-"): {"p50_us": us} for k, us in p50.items()}
-    made = {"ranks": 2, "dtype": "f32", "bytes": nbytes, "contenders": cells}
+    made = {
+        "collective": "allreduce",
+        "ranks": 2,
+        "dtype": "f32",
+        "bytes": nbytes,
+        "contenders": cells,
+    }
     return {**made, "ways": report.rate(made)}
+
+
+def record(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    here = {"gpus": ["GPU & more"] * 2, "driver": "1"}
+    return {"machine": here, "date": "2026-11-30", "rows": rows}
 
 
 def test_a_replay_counts_as_on_its_slowest_rank() -> None:
@@ -45,8 +54,11 @@ def test_ours_is_rated_by_the_best_peer_of_the_same_way() -> None:
 
 
 def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
-    assert report.busbw(1 << 30, 3000.0, 2) == pytest.approx(357.9, abs=0.1)
-    assert report.busbw(8_000_000, 1000.0, 8) == pytest.approx(14.0)
+    one = {"collective": "allreduce", "ranks": 2, "bytes": 1 << 30}
+    assert report.busbw(one, 3000.0) == pytest.approx(357.9, abs=0.1)
+    one = {"collective": "allreduce", "ranks": 8, "bytes": 8_000_000}
+    assert report.busbw(one, 1000.0) == pytest.approx(14.0)
+    assert report.busbw({**one, "collective": "alltoall"}, 1000.0) == pytest.approx(7.0)
 
 
 def test_tables_and_plot_hold_what_was_measured() -> None:
@@ -57,14 +69,14 @@ def test_tables_and_plot_hold_what_was_measured() -> None:
     lines = [line.split() for line in text.splitlines()]
     assert ["8", "B", "2.12", "0.0", "0.27", "16", "8.00"] in lines
     assert ["1", "GiB", "3050", "352.0", "-", "-", "failed"] in lines
-    assert report.failures(rows) == ["nccl: 1 GiB: out of memory"]
-    picture = ET.fromstring(report.plot([rows], "2 x GPU & more"))  # noqa: S314
+    assert report.failures(rows) == ["allreduce of f32, 2 ranks: nccl: 1 GiB: out of memory"]
+    picture = ET.fromstring(plot(record(rows)))  # noqa: S314
     lines_drawn = [e for e in picture.iter() if e.tag.endswith("polyline")]
     assert len(lines_drawn) == 3
 
 
 def test_a_plot_of_one_point_is_drawn() -> None:
-    ET.fromstring(report.plot([[row(8, ringlane=10.0)]], "machine"))  # noqa: S314
+    ET.fromstring(plot(record([row(8, ringlane=10.0)])))  # noqa: S314
 
 
 def test_training_steps_are_those_of_the_slowest_rank() -> None:
@@ -79,7 +91,7 @@ def test_training_steps_are_those_of_the_slowest_rank() -> None:
     found = report.steps(jobs)
     assert found["ringlane"]["added_ms"] == 2.0
     assert found["ringlane"]["same_parameters"] and not found["nccl"]["same_parameters"]
-    text = report.steps_table(found)
+    text = report.steps_table(2, found)
     assert "355 million" in text and "0.50" in text and "PARAMETERS DIFFER" in text
 
 
@@ -92,37 +104,3 @@ def test_sizes_are_read(text: str, size: int) -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(gpu.argparse.ArgumentTypeError):
         gpu.nbytes(text)
-
-
-def test_an_interrupt_keeps_what_was_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    row = {
-        "contender": "ringlane",
-        "dtype": "f32",
-        "bytes": 8,
-        "calls_at_once": 100,
-        "us": [2.0],
-        "wrong": 0,
-    }
-
-    def turn(name: str, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], str]:
-        assert name == "ringlane", "nothing is started after an interrupt"
-        return [{"rows": [row]}, {"rows": [row, row]}], gpu.INTERRUPTED
-
-    machine = {"gpus": ["GPU"], "driver": "1", "torch": "2"}
-    monkeypatch.setattr(gpu, "turn", turn)
-    monkeypatch.setattr(gpu, "usable", lambda: None)
-    monkeypatch.setattr(gpu, "machine", lambda _: machine)
-    monkeypatch.setattr(
-        sys, "argv", ["gpu.py", "--sizes", "8", "4K", "--dtypes", "f32", "--out", str(tmp_path)]
-    )
-    with pytest.raises(SystemExit) as ended:
-        gpu.main()
-    assert ended.value.code == 130
-    kept = json.loads((tmp_path / "gpu-1-gpu.json").read_text())
-    assert kept["ended"] == {"ringlane": "interrupted"}
-    first, second = [r["contenders"]["ringlane"] for r in kept["rows"]]
-    assert first["p50_us"] == 2.0
-    assert second == {"failed": "not measured"}
-    assert "2.00" in capsys.readouterr().out

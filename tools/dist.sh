@@ -62,7 +62,7 @@ with ZipFile(target, "w", ZIP_DEFLATED) as archive:
             if ".." not in file.parts and "__pycache__" not in file.parts:  # console scripts
                 archive.write(file.locate(), file)
 END_OF_PYTHON
-cp bench/gpu.py bench/gpu_job.py bench/gpu_report.py bench/report.py "$root/bench/"
+cp bench/gpu*.py bench/report.py "$root/bench/"
 cp tools/dist/* "$root/"
 cp LICENSE README.md "$root/"
 chmod -R u=rwX,go=rX "$root"
