@@ -23,7 +23,8 @@ timeout, RINGLANE_BLOCKING_WAIT is 1, or the work is a barrier. Tags are for CPU
 gradient buckets lie in one without a word in the script, unless RINGLANE_WINDOW is 0.
 
 The deadline is the group's ``timeout``; RINGLANE_TIMEOUT overrides it. Failures are the
-exceptions of :mod:`ringlane.errors`.
+exceptions of :mod:`ringlane.errors`. Work on CUDA tensors that fails is told by the next call and
+by wait(), and in a warning when the group ends.
 """
 
 from __future__ import annotations
