@@ -34,8 +34,8 @@ bench-peers: build ## the same beside three MPIs and gloo, with ratios and a plo
 	@tools/setup-peers.sh
 	@$(VENV) bench/peers.py
 
-bench-gpu: build ## AllReduce on GPUs beside NCCL and torch's symmetric memory, with ratios and a plot
-	@$(VENV) bench/gpu.py
+bench-gpu: build ## collectives on GPUs beside NCCL and torch's symmetric memory, and faults (ARGS=--help)
+	@$(VENV) bench/gpu.py $(ARGS)
 
 dist: setup ## a folder that runs without Go and network: dist/ringlane-VERSION-linux-ARCH
 	@tools/dist.sh

@@ -1,23 +1,30 @@
-"""Collectives on GPUs beside NCCL and torch's symmetric memory, one process a GPU.
+"""Collectives on GPUs: measured beside NCCL and torch's symmetric memory, verified, broken.
 
     make bench-gpu
 
-Each contender is a job of its own: Ringlane and NCCL with peer access and without it
-(RINGLANE_P2P=off, NCCL_P2P_DISABLE=1), symmetric memory's kernels, which need it. All run the
-same loop (bench/gpu_job.py): calls on the same kind of buffer, captured in a CUDA graph of 20
-calls, 100 of small messages or 5 of more than 10 ms, the time of each replay taken by the GPU,
-on the slowest rank; results are verified before and after. Jobs take turns in rounds; p50 is
-the median of the rounds'.
+Sizes, overhead and ddp: each contender is a job of its own, Ringlane and NCCL with peer access
+and without it (RINGLANE_P2P=off, NCCL_P2P_DISABLE=1), symmetric memory's kernels, which need it.
+All run the same loop (bench/gpu_job.py): calls on the same kind of buffer, captured in a CUDA
+graph of 20 calls, 100 of small messages or 5 of more than 10 ms, the time of each replay taken
+by the GPU, on the slowest rank; results are verified before and after. Jobs take turns in
+rounds; p50 is the median of the rounds'. Beside that there are the host's time of an eager call
+from Python, and a training step of a transformer of 355 million parameters, with what
+communication adds to it. NVLink multicast stays off, for all.
 
-Beside sizes there are the host's time of an eager call from Python, and a training step of a
-transformer of 355 million parameters, with what communication adds to it.
+Topology: what `ringlane topo --measure` says. Faults: a rank is frozen, and in another job
+killed, in the middle of an AllReduce of 64 MiB: what the others say of it, and when, and whether
+they can go on. Random: calls of all kinds with random lengths, types, operators, roots,
+alignments and streams, all results verified. Choices: what is built in beside the best fixed
+choice (`ringlane bench --check`).
 
-NVLink multicast stays off, for all. Where a GPU is alone NCCL cannot run: Ringlane is measured
-by itself, with several ranks that share the GPU, which says how it works and not how fast.
+All that is done for each number of ranks, the most important first; with --budget what does not
+fit is left out, and named. Where there are more ranks than GPUs they share them, which says how
+Ringlane works and not how fast; NCCL cannot do that and is left out.
 
 Tables go to standard output, everything to gpu-MACHINE.json and a plot beside it. Rows that are
 not in our favour stay in all of them. The file is written after every step, and an interrupt
-loses nothing that was measured. Without a GPU nothing is measured, and that is no failure.
+loses nothing that was measured. The exit status is 1 if a result was wrong, or a lost rank not
+named. Without a GPU nothing is measured, and that is no failure.
 """
 
 from __future__ import annotations
@@ -26,9 +33,11 @@ import argparse
 import contextlib
 import datetime
 import itertools
+import json
 import math
 import os
 import platform
+import random
 import re
 import signal
 import sys
@@ -36,7 +45,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import gpu_report as report
+import gpu_tables as tables
 from gpu_parts import CONTENDERS, Parts
 from gpu_plan import perform, say
 from gpu_plot import plot
@@ -45,7 +54,8 @@ from gpu_record import Record
 HERE = Path(__file__).resolve().parent
 SIZES = [8, 512, *(1 << shift for shift in range(12, 31, 2))]  # to 1 GiB
 DTYPES = ("f32", "bf16")
-PARTS = ("sizes", "overhead", "ddp")
+COLLECTIVES = ("allreduce", "reducescatter", "allgather", "alltoall")
+PARTS = ("topology", "sizes", "overhead", "ddp", "faults", "random", "choices")
 
 
 def machine(torch: Any) -> dict[str, Any]:
@@ -90,23 +100,35 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--ranks", type=int, nargs="+", help="one for each GPU; 2 where there is one")
     add("--sizes", type=nbytes, nargs="+", help="such as 8 4K 1M (8 to 1G)")
     add("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
+    add("--collectives", nargs="+", choices=COLLECTIVES, default=COLLECTIVES)
     add("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    add("--calls", type=int, default=2000, help="random calls (2000)")
+    add("--seed", type=int, help="of random calls (a random one)")
     add("--rounds", type=int, default=1, help="of all contenders (1)")
     add("--seconds", type=float, default=0.15, help="of calls at a size, over all rounds (0.15)")
     add("--limit", type=float, default=300, help="seconds after which a job has failed (300)")
     add("--budget", type=float, default=math.inf, help="seconds in which all of it has to end")
     add("--out", type=Path, default=HERE, metavar="DIR", help="where JSON and plot go (bench)")
+    add("--name", help="for MACHINE in their names")
+    add("--show", type=Path, metavar="FILE", help="print the tables of such a JSON, and end")
+    add("--markdown", type=Path, metavar="FILE", help="print its times as Markdown, and end")
     options = parser.parse_args(arguments)
     options.parts = options.parts or PARTS
     if options.rounds < 1 or options.seconds <= 0 or min(options.ranks or [2]) < 2:
         parser.error("there must be 2 ranks or more, a round and some seconds")
+    if options.seed is None:
+        options.seed = random.randrange(1 << 31)  # noqa: S311
     options.cases = cases(options) if "sizes" in options.parts else []
     return options
 
 
 def cases(options: argparse.Namespace) -> list[tuple[str, str, int]]:
-    """Return collective, type and size of each row."""
-    return list(itertools.product(["allreduce"], options.dtypes, options.sizes or SIZES))
+    """Return collective, type and size of each row: of allreduce all sizes, else every other."""
+    found = []
+    for collective in options.collectives:
+        sizes = options.sizes or (SIZES if collective == "allreduce" else SIZES[::2] + SIZES[-1:])
+        found += itertools.product([collective], options.dtypes, sizes)
+    return found
 
 
 def usable() -> Any:
@@ -132,24 +154,27 @@ def interrupts(handler: Any) -> None:
 
 def main() -> None:
     options = parse()
+    for path, show in ((options.show, tables.text), (options.markdown, tables.markdown)):
+        if path:
+            print(show(json.loads(path.read_text())))
+            return
     here = machine(usable())
     gpus = here["gpus"]
     options.ranks = options.ranks or [max(len(gpus), 2)]
-    shared = max(options.ranks) > len(gpus)
-    if shared:
+    options.gpus = len(gpus)
+    if max(options.ranks) > len(gpus):
         say(
             f"{max(options.ranks)} ranks share {len(gpus)} GPU(s): Ringlane alone, which NCCL "
             "cannot do; the times say how it works and not how fast"
         )
-        options.contenders = [n for n in options.contenders if n in report.OURS]
     about = {
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "machine": here,
-        "shared": shared,
+        "arguments": sys.argv[1:],
         "rounds": options.rounds,
     }
     name = re.sub(r"[^a-z0-9]+", "-", f"{len(gpus)} {gpus[0]}".lower()).strip("-")
-    path = options.out / f"gpu-{name}.json"
+    path = options.out / f"gpu-{options.name or name}.json"
     record = Record(path, about, options.cases, options.contenders)
     interrupts(signal.default_int_handler)
     status: int | str = 0
@@ -161,12 +186,12 @@ def main() -> None:
         interrupts(signal.SIG_IGN)  # the ending is short
         record.save()
         found = record.found()
-        print(report.tables(found), flush=True)
+        print(tables.text(found), flush=True)
         if picture := plot(found):
             path.with_suffix(".svg").write_text(picture)
         say(f"written: {path}")
-    if report.faults(found):
-        status = "bench-gpu: results are wrong (look above)"
+    if tables.faults(found):
+        status = "bench-gpu: something is wrong (look above)"
     sys.exit(status)
 
 

@@ -25,11 +25,19 @@ class Meeting:
         patience = datetime.timedelta(seconds=120)
         self.store = dist.TCPStore(host, port, size, is_master=rank == 0, timeout=patience)
 
-    def barrier(self) -> None:
+    def barrier(self, size: int | None = None) -> None:
+        """Wait until all ranks, or as many, have come."""
         self.turn += 1
-        if self.store.add(f"come-{self.turn}", 1) == self.size:
+        if self.store.add(f"come-{self.turn}", 1) == (size or self.size):
             self.store.set(f"go-{self.turn}", "")
         self.store.wait([f"go-{self.turn}"])
+
+    def end(self, size: int | None = None) -> None:
+        """Part, as all or as many ranks do. Rank 0, which keeps the store, goes last."""
+        if self.store.add("ended", 1) == (size or self.size):
+            self.store.set("end", "")
+        if self.rank == 0:
+            self.store.wait(["end"])
 
     def agree(self, value: int) -> int:
         self.turn += 1

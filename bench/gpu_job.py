@@ -137,6 +137,7 @@ def main() -> None:
     meeting.barrier()
     with contextlib.suppress(RuntimeError):
         dist.destroy_process_group()
+    meeting.end()
 
 
 if __name__ == "__main__":

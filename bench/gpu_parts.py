@@ -9,8 +9,10 @@ import json
 import math
 import os
 import subprocess
+from collections.abc import Sequence
 
 import gpu_report as report
+from gpu_faults import SIGNALS, fault
 from gpu_launch import INTERRUPTED, Failed, job
 from gpu_plan import Step
 from gpu_record import Record
@@ -23,6 +25,7 @@ CONTENDERS: dict[str, dict[str, str]] = {
     "nccl-host": {"NCCL_P2P_DISABLE": "1"},
     "one_shot": {},
     "two_shot": {},
+    "low_contention": {},
 }
 ALL = {
     "NCCL_NVLS_ENABLE": "0",
@@ -31,7 +34,11 @@ ALL = {
     "OMP_NUM_THREADS": "4",
 }
 # Seconds that things take, about.
-START, ROW, DDP, TAKES = 12.0, 0.4, 15.0, 8.0
+START, ROW, DDP, TAKES, TOPOLOGY, CHOICES = 12.0, 0.4, 15.0, 8.0, 15.0, 30.0
+FAULT, RANDOM = START + 15, START + 20
+DEADLINE = 5  # seconds that a rank has, where one is frozen
+CONTESTED = [8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20]
+LARGEST = 32 << 20  # bytes of a buffer in random calls
 
 Case = tuple[str, str, int]  # collective, element type, bytes
 
@@ -44,21 +51,47 @@ class Parts:
 
     def steps(self) -> list[Step]:
         """Return all of it, the most important first."""
-        return [*self._turns(), *self._takings()]
+        parts, sizes = self.options.parts, self.options.ranks
+        names = self.options.contenders
+        libraries = [n for n in names if n not in report.ONLY]
+        steps = []
+        if "topology" in parts:
+            steps.append(Step("topology", TOPOLOGY, self.topology))
+        for size in sizes:
+            steps += self._turns(size, libraries)
+        for size in sizes:
+            steps += self._faults(size) if "faults" in parts else []
+            steps += self._randoms(size) if "random" in parts else []
+        for size in sizes:
+            steps += self._takings(size, ["allreduce"])
+            steps += self._turns(size, [n for n in names if n in report.ONLY])
+        for size in sizes:
+            steps += self._contests(size) if "choices" in parts else []
+            steps += self._takings(size, [c for c in self.options.collectives if c != "allreduce"])
+        return steps
 
-    def _turns(self) -> list[Step]:
+    def shares(self, size: int) -> bool:
+        """Tell whether so many ranks share GPUs, which NCCL's cannot."""
+        return size > self.options.gpus
+
+    def _ours(self) -> list[str]:
+        return [name for name in report.OURS if name in self.options.contenders]
+
+    def _turns(self, size: int, names: Sequence[str]) -> list[Step]:
         options, steps = self.options, []
         if not {"sizes", "overhead", "ddp"} & set(options.parts):
             return []
-        each = itertools.product(range(options.rounds), options.ranks, options.contenders)
-        for i, size, name in each:
+        names = [n for n in names if n in report.OURS] if self.shares(size) else names
+        for i, name in itertools.product(range(options.rounds), names):
             label = f"{size} ranks: {name}" + (f", round {i + 1}" if i else "")
             cases = self._cases(name)
             once = [part for part in ("overhead", "ddp") if i == 0 and part in options.parts]
             once = [part for part in once if report.has(name, part)]
             seconds = START + len(cases) * (ROW + options.seconds / options.rounds)
             seconds += DDP * ("ddp" in once)
-            steps.append(Step(label, seconds, functools.partial(self.turn, name, size, once)))
+            if cases or once:
+                run = functools.partial(self.turn, name, size, once)
+                steps.append(Step(label, seconds, run))
         return steps
 
     def _cases(self, name: str) -> list[Case]:
@@ -83,14 +116,12 @@ class Parts:
         done = len(found[0]["rows"])
         return why or (f"{done} of {len(cases)} rows in {limit:.0f} s" if done < len(cases) else "")
 
-    def _takings(self) -> list[Step]:
+    def _takings(self, size: int, collectives: Sequence[str]) -> list[Step]:
         steps = []
-        kinds = dict.fromkeys((collective, dtype) for collective, dtype, _ in self.options.cases)
-        for size, name, kind in itertools.product(self.options.ranks, report.OURS, kinds):
-            if name in self.options.contenders:
-                label = f"{size} ranks: what {kind[0]} of {kind[1]} takes of a GPU, {name}"
-                run = functools.partial(self.takes, name, size, *kind)
-                steps.append(Step(label, TAKES, run))
+        kinds = dict.fromkeys(case[:2] for case in self.options.cases if case[0] in collectives)
+        for name, kind in itertools.product(self._ours(), kinds):
+            label = f"{size} ranks: what {kind[0]} of {kind[1]} takes of a GPU, {name}"
+            steps.append(Step(label, TAKES, functools.partial(self.takes, name, size, *kind)))
         return steps
 
     def takes(self, name: str, size: int, collective: str, dtype: str, limit: float) -> str:
@@ -103,6 +134,92 @@ class Parts:
         for case, row in zip(cases, json.loads(said)["rows"]):
             choice = {key: row[key] for key in ("algo", "protocol", "blocks", "threads")}
             self.record.takes(size, name, case, choice)
+        return ""
+
+    def topology(self, limit: float) -> str:
+        """Measure every pair of GPUs."""
+        command = ["ringlane", "topo", "--measure"]
+        text = output(command, {}, limit)
+        self.record.set("topology", {"text": text})
+        found = json.loads(output([*command, "--json"], {}, limit))
+        self.record.set("topology", {"text": text, "json": found})
+        return ""
+
+    def _faults(self, size: int) -> list[Step]:
+        return [
+            Step(f"{size} ranks: one {kind}", FAULT, functools.partial(self.fault, kind, size))
+            for kind in SIGNALS
+        ]
+
+    def fault(self, kind: str, size: int, limit: float) -> str:
+        """Freeze or kill a rank in the middle of an AllReduce."""
+        limit = min(limit, self.options.limit)
+        found = fault(kind, size, "cuda", ALL, deadline=DEADLINE, limit=limit)
+        self.record.part("faults", found)
+        return found["ended"]
+
+    def _randoms(self, size: int) -> list[Step]:
+        return [
+            Step(
+                f"{size} ranks: random calls, {name}, --seed {self.options.seed}",
+                RANDOM,
+                functools.partial(self.random, name, size),
+            )
+            for name in self._ours()
+        ]
+
+    def random(self, name: str, size: int, limit: float) -> str:
+        """Make random calls, and verify them."""
+        limit = min(limit, self.options.limit)
+        arguments = ["--device", "cuda", "--seed", str(self.options.seed)]
+        arguments += ["--calls", str(self.options.calls), "--largest", str(LARGEST)]
+        arguments += ["--stop", str(limit - 5)]
+        ranks, why = job("gpu_random.py", arguments, {**ALL, **CONTENDERS[name]}, size, limit)
+        found = {
+            "ranks": size,
+            "contender": name,
+            "seed": self.options.seed,
+            "calls": min(rank["calls"] for rank in ranks),
+            "wrong": max(rank["wrong"] for rank in ranks),
+            "examples": [example for rank in ranks for example in rank["examples"]],
+        }
+        self.record.part("random", found)
+        if why == INTERRUPTED:
+            raise KeyboardInterrupt
+        short = found["calls"] < self.options.calls
+        return why or (f"{found['calls']} of {self.options.calls} calls" if short else "")
+
+    def _contests(self, size: int) -> list[Step]:
+        dtype = self.options.dtypes[-1]
+        each = itertools.product(self.options.collectives, self._ours())
+        return [
+            Step(
+                f"{size} ranks: choices for {collective} of {dtype}, {name}",
+                CHOICES,
+                functools.partial(self.contest, name, size, collective, dtype),
+            )
+            for collective, name in each
+        ]
+
+    def contest(self, name: str, size: int, collective: str, dtype: str, limit: float) -> str:
+        """Compare what is built in with the fixed choices."""
+        limit = min(limit, self.options.limit)
+        sizes = ",".join(map(str, self.options.sizes or CONTESTED))
+        command = ["ringlane", "bench", collective, "--check", "--device", "cuda", "--json"]
+        command += ["-n", str(size), "--dtype", dtype, "--sizes", sizes]
+        command += ["--within", f"{min(limit, CHOICES) * 2 / 3:.0f}s"]
+        checked = json.loads(output(command, CONTENDERS[name], limit))["checked"][str(size)]
+        rows = [
+            {
+                "bytes": one["bytes"],
+                "auto": one["auto"],
+                "best": one["fixed"][0],
+                "ratio": round(one["ratio"], 3),
+            }
+            for one in checked
+        ]
+        about = {"ranks": size, "contender": name, "collective": collective, "dtype": dtype}
+        self.record.part("choices", {**about, "rows": rows})
         return ""
 
 

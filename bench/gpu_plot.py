@@ -17,6 +17,7 @@ COLOURS = {
     "nccl-host": "#31a354",
     "one_shot": "#3182bd",
     "two_shot": "#7b4173",
+    "low_contention": "#bcbd22",
 }
 WIDTH, HEIGHT, LEFT, TOP, GAP = 400, 280, 64, 92, 84
 

@@ -37,7 +37,7 @@ class Record:
         self._turns: dict[int, dict[str, list[Ranks]]] = {}
         self._failed: dict[tuple[int, str], str] = {}
         self._taken: dict[tuple[int, str, tuple[str, str, int]], dict[str, Any]] = {}
-        self._parts: dict[str, list[Any]] = {}
+        self._parts: dict[str, Any] = {}
 
     def ended(self, name: str, why: str) -> None:
         """Note why a step did not do all that it should."""
@@ -58,8 +58,12 @@ class Record:
         """Keep what a call takes of a GPU."""
         self._taken[size, contender, case] = choice
 
-    def part(self, name: str, found: Any) -> None:
+    def set(self, name: str, found: Any) -> None:
         """Keep what another part found."""
+        self._parts[name] = found
+
+    def part(self, name: str, found: Any) -> None:
+        """Keep one of several things that another part found."""
         self._parts.setdefault(name, []).append(found)
 
     def found(self) -> dict[str, Any]:
@@ -101,6 +105,7 @@ class Record:
         row = {
             "collective": collective,
             "ranks": size,
+            "shared": size > len(self._about["machine"]["gpus"]),
             "dtype": dtype,
             "bytes": nbytes,
             "contenders": cells,

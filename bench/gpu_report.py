@@ -12,7 +12,7 @@ from report import micros, quantile, size
 # The two ways, and who is compared on each, ours first. A contender is a program, and what
 # is said to it about peer access.
 WAYS = {
-    "peer": ("ringlane", "nccl", "one_shot", "two_shot"),
+    "peer": ("ringlane", "nccl", "one_shot", "two_shot", "low_contention"),
     "host": ("ringlane-host", "nccl-host"),
 }
 OURS = ("ringlane", "ringlane-host")
@@ -23,10 +23,15 @@ LABELS = {
     "nccl-host": "NCCL",
     "one_shot": "symm. one-shot",
     "two_shot": "symm. two-shot",
+    "low_contention": "symm. low-cont.",
 }
 TITLES = {"peer": "peer access", "host": "no peer access"}
 # What contenders have that do not have everything.
-ONLY = {"one_shot": ("allreduce",), "two_shot": ("allreduce",)}
+ONLY = {
+    "one_shot": ("allreduce",),
+    "two_shot": ("allreduce",),
+    "low_contention": ("reducescatter", "allgather"),
+}
 
 
 def has(contender: str, what: str) -> bool:
@@ -73,51 +78,57 @@ def rate(row: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def present(rows: Sequence[dict[str, Any]], way: str) -> list[str]:
+    """Return who took part on a way."""
+    return [n for n in WAYS[way] if any(n in row["contenders"] for row in rows)]
+
+
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows of one kind: p50; of ours also GB/s of the bus, the ratio and SMs."""
     lines = [
         f"{kind(rows[0])}: p50 in us; of Ringlane also GB/s of the bus, the share of the best "
         "peer's time, and how many SMs it takes"
     ]
-    for way, every in WAYS.items():
-        names = [n for n in every if any(n in row["contenders"] for row in rows)]
+    for way in WAYS:
+        names = present(rows, way)
         if not names:
             continue
-        head = [f"{'':>9}"] + [f"{LABELS[n]:>16}" for n in names[1:]]
-        if names[0] in OURS:
-            head.insert(1, f"{LABELS[names[0]]:>10}{'GB/s':>8}{'share':>8}{'SMs':>5}")
-        else:
-            head.insert(1, f"{LABELS[names[0]]:>14}")
-        lines += [TITLES[way], "".join(head)]
-        lines += [f"{size_of(row['bytes']):>9}{_cells(row, way, names)}" for row in rows]
+        head = " " * 9
+        for name in names:
+            head += f"{LABELS[name]:>10}{'GB/s':>8}{'share':>8}{'SMs':>5}" * (name in OURS)
+            head += f"{LABELS[name]:>16}" * (name not in OURS)
+        lines += [TITLES[way], head]
+        for row in rows:
+            every = [cells(row, way, name) for name in names]
+            widths = [(10, 8, 8, 5) if len(texts) > 1 else (16,) for texts in every]
+            line = f"{size_of(row['bytes']):>9}"
+            for texts, columns in zip(every, widths):
+                line += "".join(f"{text:>{width}}" for text, width in zip(texts, columns))
+            lines.append(line)
     return "\n".join(lines)
+
+
+def cells(row: dict[str, Any], way: str, name: str) -> list[str]:
+    """Return a contender's p50, and of ours also GB/s of the bus, the ratio and SMs."""
+    got = row["contenders"].get(name, {})
+    us = micros(got["p50_us"]) if "p50_us" in got else "failed" if "failed" in got else "-"
+    if name not in OURS:
+        return [us]
+    speed = f"{busbw(row, got['p50_us']):.1f}" if "p50_us" in got else "-"
+    ratio = row["ways"].get(way, {}).get("ratio")
+    return [us, speed, f"{ratio:.2f}" if ratio else "-", str(got.get("blocks", "-"))]
 
 
 def kind(row: dict[str, Any]) -> str:
     """Return what the rows of a table have in common."""
-    return f"{row['collective']} of {row['dtype']}, {row['ranks']} ranks"
+    shared = " that share GPUs" if row["shared"] else ""
+    return f"{row['collective']} of {row['dtype']}, {row['ranks']} ranks{shared}"
 
 
 def groups(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Return the rows of each table."""
     for _, group in itertools.groupby(rows, key=kind):
         yield list(group)
-
-
-def _cells(row: dict[str, Any], way: str, names: Sequence[str]) -> str:
-    text = ""
-    for name in names:
-        got = row["contenders"].get(name, {})
-        us = micros(got["p50_us"]) if "p50_us" in got else "failed" if got else "-"
-        if name not in OURS:
-            text += f"{us:>16}"
-            continue
-        speed = f"{busbw(row, got['p50_us']):.1f}" if "p50_us" in got else "-"
-        ratio = row["ways"].get(way, {}).get("ratio")
-        text += (
-            f"{us:>10}{speed:>8}{f'{ratio:.2f}' if ratio else '-':>8}{got.get('blocks', '-'):>5}"
-        )
-    return text
 
 
 def size_of(nbytes: int) -> str:
@@ -134,36 +145,6 @@ def failures(rows: Sequence[dict[str, Any]]) -> list[str]:
                 at = said.setdefault((kind(row), name, got["failed"]), [])
                 at.append(size_of(row["bytes"]))
     return [f"{of}: {name}: {', '.join(at)}: {why}" for (of, name, why), at in said.items()]
-
-
-def faults(found: dict[str, Any]) -> list[str]:
-    """Return what was wrong, and not only slow or missing."""
-    wrong = [why for why in failures(found["rows"]) if why.endswith(WRONG)]
-    for one in found["ddp"]:
-        wrong += [
-            f"{one['ranks']} ranks: {name}: parameters differ"
-            for name, step in one["contenders"].items()
-            if not step["same_parameters"]
-        ]
-    return wrong
-
-
-def tables(found: dict[str, Any]) -> str:
-    """Return all that was found, for people."""
-    parts = [table(rows) for rows in groups(found["rows"])]
-    if said := failures(found["rows"]):
-        parts.append("\n".join(f"  {why}" for why in said))
-    for one in found["overhead"]:
-        lines = [
-            f"The host's time of an eager all_reduce from Python, {one['ranks']} ranks, p50 in us"
-        ]
-        lines += [f"  {name:<16}{us:8.2f}" for name, us in one["contenders"].items()]
-        parts.append("\n".join(lines))
-    parts += [steps_table(one["ranks"], one["contenders"]) for one in found["ddp"]]
-    if found["ended"]:
-        lines = [f"  {name}: {why}" for name, why in found["ended"].items()]
-        parts.append("\n".join(["Not all was measured:", *lines]))
-    return "\n\n".join(parts)
 
 
 def middle(ranks: Sequence[Sequence[float]]) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -40,14 +41,18 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., di
         job: Callable[[str], Job],
         *arguments: str,
         ends: int | str = 0,
-        output: Callable[[], str] = lambda: '{"rows": []}',
+        output: Callable[[], str] = lambda: '{"rows": [], "checked": {"2": [], "3": []}}',
     ) -> dict[str, Any]:
-        def named(_: str, arguments: list[str], environment: dict[str, str], *__: Any) -> Job:
+        def named(script: str, arguments: list[str], environment: Any, *_: Any) -> Job:
+            if script == "gpu_random.py":
+                calls = int(arguments[arguments.index("--calls") + 1])
+                return [{"calls": calls, "wrong": 0, "examples": []}] * 2, ""
             host = {"RINGLANE_P2P", "NCCL_P2P_DISABLE"} & set(environment)
             return job(arguments[arguments.index("--contender") + 1] + ("-host" if host else ""))
 
         monkeypatch.setattr(gpu_parts, "job", named)
         monkeypatch.setattr(gpu_parts, "output", lambda *_: output())
+        monkeypatch.setattr(gpu_parts, "fault", lambda kind, *_, **__: {**LOST, "fault": kind})
         monkeypatch.setattr(gpu, "usable", lambda: None)
         monkeypatch.setattr(gpu, "machine", lambda _: MACHINE)
         monkeypatch.setattr(sys, "argv", ["gpu.py", *arguments, "--out", str(tmp_path)])
@@ -64,7 +69,9 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., di
     return start
 
 
-SMALL = ("sizes", "--sizes", "8", "4K", "--dtypes", "f32")
+SMALL = ("sizes", "--sizes", "8", "4K", "--dtypes", "f32", "--collectives", "allreduce")
+LOST = {"ranks": 2, "victim": 1, "deadline_s": 5, "within_s": 6, "others": [], "ended": ""}
+LOST["well"] = True
 CASES = [("allreduce", "f32", 8), ("allreduce", "f32", 4096)]
 
 
@@ -144,8 +151,48 @@ def test_wrong_sums_make_the_run_fail(started: Callable[..., dict[str, Any]]) ->
         found[0]["rows"][0]["wrong"] = 3
         return found, ""
 
-    kept = started(job, *SMALL, ends="bench-gpu: results are wrong (look above)")
+    kept = started(job, *SMALL, ends="bench-gpu: something is wrong (look above)")
     assert kept["rows"][0]["contenders"]["ringlane"] == {"failed": "3 wrong elements"}
+
+
+def test_everything_is_done_for_each_number_of_ranks(
+    started: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def job(name: str) -> Job:
+        return ranks(name, CASES), ""
+
+    kept = started(job, *SMALL[1:], "--ranks", "2", "3", "--calls", "70", "--seed", "9")
+    said = capsys.readouterr().err
+    steps = re.findall(r"^bench-gpu: +\d+ s: (.*)$", said, re.M)
+    takes = "what allreduce of f32 takes of a GPU"
+    assert steps == [
+        "topology",
+        *(f"2 ranks: {n}" for n in ("ringlane", "nccl", "ringlane-host", "nccl-host")),
+        *("3 ranks: ringlane", "3 ranks: ringlane-host"),  # of 2 GPUs
+        *("2 ranks: one frozen", "2 ranks: one killed"),
+        "2 ranks: random calls, ringlane, --seed 9",
+        "2 ranks: random calls, ringlane-host, --seed 9",
+        *("3 ranks: one frozen", "3 ranks: one killed"),
+        "3 ranks: random calls, ringlane, --seed 9",
+        "3 ranks: random calls, ringlane-host, --seed 9",
+        *(f"2 ranks: {takes}, ringlane", f"2 ranks: {takes}, ringlane-host"),
+        *("2 ranks: one_shot", "2 ranks: two_shot"),
+        *(f"3 ranks: {takes}, ringlane", f"3 ranks: {takes}, ringlane-host"),
+        "2 ranks: choices for allreduce of f32, ringlane",
+        "2 ranks: choices for allreduce of f32, ringlane-host",
+        "3 ranks: choices for allreduce of f32, ringlane",
+        "3 ranks: choices for allreduce of f32, ringlane-host",
+    ]
+    assert "3 ranks share 2 GPU(s)" in said
+    assert {(one["ranks"], one["calls"]) for one in kept["random"]} == {(2, 70), (3, 70)}
+    assert [one["fault"] for one in kept["faults"]] == ["frozen", "killed"] * 2
+    assert [row["shared"] for row in kept["rows"]] == [False, False, True, True]
+
+
+def test_with_no_time_only_what_fits_is_done(started: Callable[..., dict[str, Any]]) -> None:
+    kept = started(lambda name: (ranks(name, CASES), ""), *SMALL, "--budget", "1")
+    assert not kept["rows"]
+    assert "did not fit" in kept["ended"]["2 ranks: ringlane"]
 
 
 class Clock:

@@ -42,6 +42,7 @@ def rank(path: Path) -> None:
 
             found["spoilt"][name] = wrong(call, spoilt, meeting)
     leave(path, me, found)
+    meeting.end()
 
 
 def test_results_are_verified() -> None:

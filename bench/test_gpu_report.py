@@ -9,6 +9,7 @@ from typing import Any
 
 import gpu
 import gpu_report as report
+import gpu_tables as tables
 import pytest
 from gpu_plot import plot
 
@@ -22,6 +23,7 @@ def row(nbytes: int, **p50: float) -> dict[str, Any]:
     made = {
         "collective": "allreduce",
         "ranks": 2,
+        "shared": False,
         "dtype": "f32",
         "bytes": nbytes,
         "contenders": cells,
@@ -30,7 +32,8 @@ def row(nbytes: int, **p50: float) -> dict[str, Any]:
 
 
 def record(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    here = {"gpus": ["GPU & more"] * 2, "driver": "1"}
+    here: dict[str, Any] = {"gpus": ["GPU & more"] * 2, "driver": "1", "nccl": "2", "torch": "2"}
+    here |= {"cpu": "CPU", "cores": 16}
     return {"machine": here, "date": "2026-11-30", "rows": rows}
 
 
@@ -73,6 +76,59 @@ def test_tables_and_plot_hold_what_was_measured() -> None:
     picture = ET.fromstring(plot(record(rows)))  # noqa: S314
     lines_drawn = [e for e in picture.iter() if e.tag.endswith("polyline")]
     assert len(lines_drawn) == 3
+
+
+def test_markdown_has_a_table_for_each_way() -> None:
+    rows = [row(8, ringlane=2.0, nccl=8.0, ringlane__host=4.0), row(4096, ringlane=2.0)]
+    rows[0]["contenders"]["ringlane"]["blocks"] = 1
+    lines = tables.markdown(record(rows)).splitlines()
+    assert lines[0].startswith("2 x GPU & more, CPU (16 cores), driver 1,")
+    assert (
+        "| allreduce of f32, 2 ranks, peer access | Ringlane | GB/s | share | SMs | NCCL |" in lines
+    )
+    assert "| 8 B | 2.00 | 0.0 | 0.25 | 1 | 8.00 |" in lines
+    assert "| 4 KiB | 2.00 | 2.0 | - | - | - |" in lines
+    assert "| allreduce of f32, 2 ranks, no peer access | Ringlane | GB/s | share | SMs |" in lines
+    assert "| 8 B | 4.00 | 0.0 | - | - |" in lines
+
+
+def lost(**more: Any) -> dict[str, Any]:
+    one = {"rank": 0, "error": "no progress", "named": True, "seconds": 5.2, "after": True}
+    return {
+        **{"ranks": 2, "fault": "frozen", "victim": 1, "deadline_s": 5, "within_s": 6.0},
+        **{"others": [{**one, **more}], "ended": "", "well": not more},
+    }
+
+
+def test_what_is_wrong_is_told_as_such() -> None:
+    found = {**record([row(8, ringlane=2.0)]), "overhead": [], "ddp": [], "ended": {}}
+    fine = {"ranks": 2, "contender": "ringlane-host", "seed": 3, "calls": 2000, "wrong": 0}
+    example = {"elements": 4, "call": 7, "kind": "alltoall", "dtype": "i8", "counts": []}
+    found["random"] = [{**fine, "examples": []}]
+    found["faults"] = [lost()]
+    assert tables.faults(found) == []
+    text = tables.text(found)
+    assert "2 ranks, no peer access, seed 3: 2000 calls, 0 wrong" in text
+    assert "rank 0: after 5.20 s, names it, a new group of the others works: no progress" in text
+    assert "WRONG" not in text
+    found["random"] = [{**fine, "wrong": 1, "examples": [example]}]
+    found["faults"] = [lost(named=False), lost(seconds=None)]
+    assert len(tables.faults(found)) == 3
+    text = tables.text(found)
+    assert "elements 4, call 7, kind alltoall, dtype i8" in text
+    assert "DOES NOT NAME IT" in text and "did not notice" in text
+    assert text.index("WRONG") > text.index("did not notice")
+
+
+def test_choices_are_shown_beside_the_best() -> None:
+    choice = {"choice": "oneshot:line16:1x64", "us": 2.0}
+    rows = [{"bytes": 4096, "auto": {**choice, "us": 3.0}, "best": choice, "ratio": 1.5}]
+    about = {"ranks": 2, "contender": "ringlane", "collective": "allreduce", "dtype": "bf16"}
+    found = {**record([]), "overhead": [], "ddp": [], "ended": {}}
+    text = tables.text({**found, "choices": [{**about, "rows": rows}]})
+    assert "allreduce of bf16, 2 ranks, peer access" in text
+    line = ["4", "KiB", "oneshot:line16:1x64", "3.00", "oneshot:line16:1x64", "2.00", "1.50"]
+    assert line in [line.split() for line in text.splitlines()]
 
 
 def test_a_plot_of_one_point_is_drawn() -> None:
