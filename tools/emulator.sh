@@ -26,7 +26,9 @@ driver_flags=(-O2 -Wall -Wextra)
 link_flags=(-shared -pthread -static-libstdc++ -static-libgcc
     -Wl,-Bsymbolic,--exclude-libs,ALL -Wl,-z,nodelete,-z,defs)
 # Kernels look at the same bytes as several types, and round as a GPU does.
+# An access that is not aligned to its size ends the program, as on a GPU.
 kernel_flags=(-O1 -x c++ -fno-strict-aliasing -ffp-contract=off -fno-exceptions
+    -fsanitize=alignment -fsanitize-undefined-trap-on-error
     "-I$cuda/kernels" "-I$cuda/emulator")
 
 command -v "$cxx" >/dev/null || {

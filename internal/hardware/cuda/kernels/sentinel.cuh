@@ -198,8 +198,10 @@ template <class T, bool whole, int n> RL_DEVICE void reduce_sentinels_by(const E
 
 template <class T> RL_DEVICE void reduce_sentinels(const Exchange &p)
 {
-	// Chunks begin at multiples of a pair from the buffers' starts.
-	if (((p.in | p.out) & (sizeof(Pair) - 1)) == 0)
+	u64 begins = p.in | p.out | p.own_in | p.own_out;
+	for (u32 i = 0; i < p.count; i++)
+		begins |= p.peers[i].send_at | p.peers[i].gather_at;
+	if (begins % sizeof(Pair) == 0)
 		reduce_sentinels_by<T, true, 2>(p);
 	else
 		reduce_sentinels_by<T, false, 1>(p);
