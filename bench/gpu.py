@@ -152,6 +152,12 @@ def interrupts(handler: Any) -> None:
         signal.signal(number, handler)
 
 
+def interrupted(*_: object) -> None:
+    """End what is running, and hear no further signal: what is left to do is short."""
+    interrupts(signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     options = parse()
     for path, show in ((options.show, tables.text), (options.markdown, tables.markdown)):
@@ -176,14 +182,14 @@ def main() -> None:
     name = re.sub(r"[^a-z0-9]+", "-", f"{len(gpus)} {gpus[0]}".lower()).strip("-")
     path = options.out / f"gpu-{options.name or name}.json"
     record = Record(path, about, options.cases, options.contenders)
-    interrupts(signal.default_int_handler)
+    interrupts(interrupted)
     status: int | str = 0
     try:
         perform(Parts(options, record).steps(), options.budget, record)
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
     finally:
-        interrupts(signal.SIG_IGN)  # the ending is short
+        interrupts(signal.SIG_IGN)
         record.save()
         found = record.found()
         print(tables.text(found), flush=True)

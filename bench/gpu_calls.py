@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -44,6 +46,34 @@ class Meeting:
         if self.rank == 0:
             self.store.set(f"value-{self.turn}", str(value))
         return int(self.store.get(f"value-{self.turn}"))
+
+
+def take_device(kind: str, rank: int) -> torch.device:
+    """Return the device of a rank. If it is a GPU, make it current, and stay near it.
+
+    Every contender's ranks do so, as `ringlane run` has it: host memory is then near, too.
+    """
+    if kind == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    about = torch.cuda.get_device_properties(device)
+    with contextlib.suppress(AttributeError, OSError):  # an older torch; no such file
+        address = f"{about.pci_domain_id:04x}:{about.pci_bus_id:02x}:{about.pci_device_id:02x}.0"
+        near = cpus(Path("/sys/bus/pci/devices", address, "local_cpulist").read_text())
+        if near := near & os.sched_getaffinity(0):
+            os.sched_setaffinity(0, near)
+    return device
+
+
+def cpus(text: str) -> set[int]:
+    """Parse a list of processors as the kernel writes it: 0-3,8."""
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first:
+            found |= set(range(int(first), int(last or first) + 1))
+    return found
 
 
 class Call(NamedTuple):

@@ -80,17 +80,14 @@ def _noticed(
 def main() -> None:
     import torch  # noqa: PLC0415  the parent does without
     import torch.distributed as dist  # noqa: PLC0415
-    from gpu_calls import Contender, Meeting, settle  # noqa: PLC0415
+    from gpu_calls import Contender, Meeting, settle, take_device  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("path", type=Path, help="where what was found goes, .RANK appended")
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     options = parser.parse_args()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    device = torch.device("cpu")
-    if options.device == "cuda":
-        device = torch.device("cuda", rank % torch.cuda.device_count())
-        torch.cuda.set_device(device)
+    device = take_device(options.device, rank)
     meeting = Meeting(rank, size)
     contender = Contender("ringlane", BYTES, meeting, device)
     run = contender.call("allreduce", torch.float32, BYTES).run

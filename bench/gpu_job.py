@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from gpu_calls import DTYPES, Contender, Meeting, Run, wrong
+from gpu_calls import DTYPES, Contender, Meeting, Run, take_device, wrong
 from gpu_launch import leave
 
 SMALL = 256 << 10
@@ -114,9 +114,8 @@ def main() -> None:
     options = parser.parse_args()
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.cuda.set_device(rank % torch.cuda.device_count())
+    device = take_device("cuda", rank)
     meeting = Meeting(rank, size)
-    device = torch.device("cuda", torch.cuda.current_device())
     largest = max([nbytes for _, _, nbytes in options.cases], default=0)
     contender = Contender(options.contender, max(largest, 1024), meeting, device)
     found: dict[str, Any] = {"rows": []}

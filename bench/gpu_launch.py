@@ -17,7 +17,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 INTERRUPTED = "interrupted"
-POLL = 0.1
+POLL, GONE = 0.1, 10  # seconds
 
 
 class Failed(Exception):
@@ -77,7 +77,8 @@ class Ranks:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         for process in self.processes:
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # held by a driver
+                process.wait(timeout=GONE)
         self._directory.cleanup()
 
     def wait(self, limit: float, but: Collection[int] = ()) -> str:

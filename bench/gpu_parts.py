@@ -34,8 +34,8 @@ ALL = {
     "OMP_NUM_THREADS": "4",
 }
 # Seconds that things take, about.
-START, ROW, DDP, TAKES, TOPOLOGY, CHOICES = 12.0, 0.4, 15.0, 8.0, 15.0, 30.0
-FAULT, RANDOM = START + 15, START + 20
+START, ROW, DDP, TAKES, TOPOLOGY, CHOICES = 12.0, 0.25, 10.0, 15.0, 15.0, 30.0
+FAULT, RANDOM = START + 8, START + 12
 DEADLINE = 5  # seconds that a rank has, where one is frozen
 CONTESTED = [8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20]
 LARGEST = 32 << 20  # bytes of a buffer in random calls
@@ -60,12 +60,13 @@ class Parts:
         for size in sizes:
             steps += self._turns(size, libraries)
         for size in sizes:
-            steps += self._faults(size) if "faults" in parts else []
+            steps += self._faults(size, "ringlane") if "faults" in parts else []
             steps += self._randoms(size) if "random" in parts else []
         for size in sizes:
             steps += self._takings(size, ["allreduce"])
             steps += self._turns(size, [n for n in names if n in report.ONLY])
         for size in sizes:
+            steps += self._faults(size, "ringlane-host") if "faults" in parts else []
             steps += self._contests(size) if "choices" in parts else []
             steps += self._takings(size, [c for c in self.options.collectives if c != "allreduce"])
         return steps
@@ -145,17 +146,23 @@ class Parts:
         self.record.set("topology", {"text": text, "json": found})
         return ""
 
-    def _faults(self, size: int) -> list[Step]:
+    def _faults(self, size: int, name: str) -> list[Step]:
         return [
-            Step(f"{size} ranks: one {kind}", FAULT, functools.partial(self.fault, kind, size))
+            Step(
+                f"{size} ranks: one {kind}, {name}",
+                FAULT,
+                functools.partial(self.fault, kind, size, name),
+            )
             for kind in SIGNALS
+            if name in self.options.contenders
         ]
 
-    def fault(self, kind: str, size: int, limit: float) -> str:
+    def fault(self, kind: str, size: int, name: str, limit: float) -> str:
         """Freeze or kill a rank in the middle of an AllReduce."""
         limit = min(limit, self.options.limit)
-        found = fault(kind, size, "cuda", ALL, deadline=DEADLINE, limit=limit)
-        self.record.part("faults", found)
+        environment = {**ALL, **CONTENDERS[name]}
+        found = fault(kind, size, "cuda", environment, deadline=DEADLINE, limit=limit)
+        self.record.part("faults", {"contender": name, **found})
         return found["ended"]
 
     def _randoms(self, size: int) -> list[Step]:

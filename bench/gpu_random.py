@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from gpu_calls import Contender, Meeting, settle
+from gpu_calls import Contender, Meeting, settle, take_device
 from gpu_launch import leave
 
 TYPES = {
@@ -284,10 +284,7 @@ def main() -> None:
     add("--stop", type=float, required=True, help="begin nothing after so many seconds")
     options = parser.parse_args()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    device = torch.device("cpu")
-    if options.device == "cuda":
-        device = torch.device("cuda", rank % torch.cuda.device_count())
-        torch.cuda.set_device(device)
+    device = take_device(options.device, rank)
     meeting = Meeting(rank, size)
     Contender("ringlane", 8, meeting, device)
 

@@ -20,7 +20,7 @@ def faults(found: dict[str, Any]) -> list[str]:
         ]
     wrong += [_random(one) for one in found.get("random", []) if one["wrong"]]
     wrong += [
-        f"{one['ranks']} ranks: one {one['fault']}: not all that should be so is so (see there)"
+        f"{one['ranks']} ranks, {way(one)}: one {one['fault']}: the others did not do well"
         for one in found.get("faults", [])
         if not one["well"]
     ]
@@ -57,10 +57,14 @@ def text(found: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def way(one: dict[str, Any]) -> str:
+    """Return on which way something of Ringlane's was tried."""
+    return report.TITLES["host" if one["contender"].endswith("-host") else "peer"]
+
+
 def _random(one: dict[str, Any]) -> str:
-    way = "no peer access" if one["contender"].endswith("-host") else "peer access"
     return (
-        f"  {one['ranks']} ranks, {way}, seed {one['seed']}: {one['calls']} calls, "
+        f"  {one['ranks']} ranks, {way(one)}, seed {one['seed']}: {one['calls']} calls, "
         f"{one['wrong']} wrong"
     )
 
@@ -75,7 +79,7 @@ def _examples(one: dict[str, Any]) -> list[str]:
 def _lost(one: dict[str, Any]) -> str:
     lines = [
         f"Rank {one['victim']} of {one['ranks']} {one['fault']} in the middle of an allreduce of "
-        f"64 MiB (deadline {one['deadline_s']} s; others should name it within "
+        f"64 MiB, {way(one)} (deadline {one['deadline_s']} s; others should name it within "
         f"{one['within_s']:.0f} s, and go on without it)"
     ]
     for other in one["others"]:
@@ -91,10 +95,9 @@ def _lost(one: dict[str, Any]) -> str:
 
 
 def _choices(one: dict[str, Any]) -> str:
-    way = "no peer access" if one["contender"].endswith("-host") else "peer access"
     lines = [
         f"What is built in beside the best fixed choice: {one['collective']} of {one['dtype']}, "
-        f"{one['ranks']} ranks, {way}; p50 in us"
+        f"{one['ranks']} ranks, {way(one)}; p50 in us"
     ]
     for row in one["rows"]:
         auto, best = row["auto"], row["best"]
@@ -114,20 +117,20 @@ def markdown(found: dict[str, Any]) -> str:
         "p50 in us; GB/s of the bus; share: of the best peer's time."
     ]
     for rows in report.groups(found["rows"]):
-        for way in report.WAYS:
-            if names := report.present(rows, way):
-                parts.append(_markdown(rows, way, names))
+        for one in report.WAYS:
+            if names := report.present(rows, one):
+                parts.append(_markdown(rows, one, names))
     return "\n\n".join(parts)
 
 
-def _markdown(rows: Sequence[dict[str, Any]], way: str, names: Sequence[str]) -> str:
-    head = [f"{report.kind(rows[0])}, {report.TITLES[way]}"]
+def _markdown(rows: Sequence[dict[str, Any]], one: str, names: Sequence[str]) -> str:
+    head = [f"{report.kind(rows[0])}, {report.TITLES[one]}"]
     for name in names:
         head += [report.LABELS[name]] + (["GB/s", "share", "SMs"] if name in report.OURS else [])
     lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
     for row in rows:
         cells = [report.size_of(row["bytes"])]
         for name in names:
-            cells += report.cells(row, way, name)
+            cells += report.cells(row, one, name)
         lines.append(cells)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -98,7 +98,10 @@ def test_a_signal_while_a_command_runs_loses_nothing(
     number: signal.Signals,
 ) -> None:
     def output() -> str:
-        os.kill(os.getpid(), number)
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            os.kill(os.getpid(), number)  # as from somebody without patience
         raise AssertionError("the signal was ignored")
 
     kept = started(lambda name: (ranks(name, CASES), ""), *SMALL, ends=130, output=output)
@@ -169,23 +172,25 @@ def test_everything_is_done_for_each_number_of_ranks(
         "topology",
         *(f"2 ranks: {n}" for n in ("ringlane", "nccl", "ringlane-host", "nccl-host")),
         *("3 ranks: ringlane", "3 ranks: ringlane-host"),  # of 2 GPUs
-        *("2 ranks: one frozen", "2 ranks: one killed"),
+        *("2 ranks: one frozen, ringlane", "2 ranks: one killed, ringlane"),
         "2 ranks: random calls, ringlane, --seed 9",
         "2 ranks: random calls, ringlane-host, --seed 9",
-        *("3 ranks: one frozen", "3 ranks: one killed"),
+        *("3 ranks: one frozen, ringlane", "3 ranks: one killed, ringlane"),
         "3 ranks: random calls, ringlane, --seed 9",
         "3 ranks: random calls, ringlane-host, --seed 9",
         *(f"2 ranks: {takes}, ringlane", f"2 ranks: {takes}, ringlane-host"),
         *("2 ranks: one_shot", "2 ranks: two_shot"),
         *(f"3 ranks: {takes}, ringlane", f"3 ranks: {takes}, ringlane-host"),
+        *("2 ranks: one frozen, ringlane-host", "2 ranks: one killed, ringlane-host"),
         "2 ranks: choices for allreduce of f32, ringlane",
         "2 ranks: choices for allreduce of f32, ringlane-host",
+        *("3 ranks: one frozen, ringlane-host", "3 ranks: one killed, ringlane-host"),
         "3 ranks: choices for allreduce of f32, ringlane",
         "3 ranks: choices for allreduce of f32, ringlane-host",
     ]
     assert "3 ranks share 2 GPU(s)" in said
     assert {(one["ranks"], one["calls"]) for one in kept["random"]} == {(2, 70), (3, 70)}
-    assert [one["fault"] for one in kept["faults"]] == ["frozen", "killed"] * 2
+    assert [one["fault"] for one in kept["faults"]] == ["frozen", "killed"] * 4
     assert [row["shared"] for row in kept["rows"]] == [False, False, True, True]
 
 

@@ -76,3 +76,13 @@ def test_a_rank_that_is_lost_is_named(kind: str) -> None:
 )
 def test_only_the_blamed_rank_is_named(text: str, named: bool) -> None:
     assert gpu_faults.names(text, 1, 7) is named
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("0-3,8\n", {0, 1, 2, 3, 8}), ("5", {5}), ("\n", set())],
+)
+def test_lists_of_processors_are_read(text: str, cpus: set[int]) -> None:
+    import gpu_calls  # noqa: PLC0415
+
+    assert gpu_calls.cpus(text) == cpus

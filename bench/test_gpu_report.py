@@ -95,7 +95,14 @@ def test_markdown_has_a_table_for_each_way() -> None:
 def lost(**more: Any) -> dict[str, Any]:
     one = {"rank": 0, "error": "no progress", "named": True, "seconds": 5.2, "after": True}
     return {
-        **{"ranks": 2, "fault": "frozen", "victim": 1, "deadline_s": 5, "within_s": 6.0},
+        **{
+            "contender": "ringlane",
+            "ranks": 2,
+            "fault": "frozen",
+            "victim": 1,
+            "deadline_s": 5,
+            "within_s": 6.0,
+        },
         **{"others": [{**one, **more}], "ended": "", "well": not more},
     }
 
