@@ -75,7 +75,8 @@ def measure(
         took = timed(graph.replay, times + SETTLE, meeting)[SETTLE:]
         errors += wrong(call, replay, meeting)
     except (RuntimeError, AttributeError) as why:  # as all ranks will find
-        return {**row, "failed": str(why).splitlines()[0][:300]}
+        said = str(why).splitlines() or [type(why).__name__]
+        return {**row, "failed": said[0][:300]}
     micros = [round(s / calls * 1e6, 4) for s in took]
     return {**row, "calls_at_once": calls, "us": micros, "wrong": errors}
 
