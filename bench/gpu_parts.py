@@ -63,12 +63,11 @@ class Parts:
             steps += self._faults(size, "ringlane") if "faults" in parts else []
             steps += self._randoms(size) if "random" in parts else []
         for size in sizes:
-            steps += self._takings(size, ["allreduce"])
+            steps += self._takings(size)
             steps += self._turns(size, [n for n in names if n in report.ONLY])
         for size in sizes:
             steps += self._faults(size, "ringlane-host") if "faults" in parts else []
             steps += self._contests(size) if "choices" in parts else []
-            steps += self._takings(size, [c for c in self.options.collectives if c != "allreduce"])
         return steps
 
     def shares(self, size: int) -> bool:
@@ -117,9 +116,9 @@ class Parts:
         done = len(found[0]["rows"])
         return why or (f"{done} of {len(cases)} rows in {limit:.0f} s" if done < len(cases) else "")
 
-    def _takings(self, size: int, collectives: Sequence[str]) -> list[Step]:
+    def _takings(self, size: int) -> list[Step]:
         steps = []
-        kinds = dict.fromkeys(case[:2] for case in self.options.cases if case[0] in collectives)
+        kinds = dict.fromkeys(case[:2] for case in self.options.cases if case[0] == "allreduce")
         for name, kind in itertools.product(self._ours(), kinds):
             label = f"{size} ranks: what {kind[0]} of {kind[1]} takes of a GPU, {name}"
             steps.append(Step(label, TAKES, functools.partial(self.takes, name, size, *kind)))
