@@ -11,7 +11,7 @@ import (
 )
 
 // On GPUs a call is one kernel, which fuses all steps of a schedule: oneshot or
-// direct, in which everything goes to a peer straight, or ring; engine.go has what
+// direct, in which everything goes to a peer straight, ring or hierarchical; engine.go has what
 // copy engines do instead. Ranks decide alone how it runs, so that what they decide
 // by must be the same on all.
 
@@ -137,7 +137,7 @@ func ParseDeviceOverride(text string) (DeviceOverride, error) {
 		var err error
 		switch {
 		case part == "" || part == auto:
-		case part == Oneshot || part == directAllReduce.Name || part == Ring:
+		case part == Oneshot || part == directAllReduce.Name || part == Ring || part == Hierarchical:
 			o.Algorithm = part
 		case part == "line":
 			o.Lines = true
@@ -189,6 +189,10 @@ type Devices struct {
 	Threads int  // of a block, at most
 	Layout  DeviceLayout
 	Engine  EngineLayout
+	Order   []int   // of the ring: ranks, nil is by number
+	Islands Islands // nil where there is one
+	Pace    Pace    // of the slowest path
+	Inside  Pace    // of the slowest path that leaves no island
 	DeviceOverride
 }
 
@@ -205,13 +209,14 @@ type deviceLimits struct {
 // over PCIe.
 func (d *Devices) limits() deviceLimits {
 	if d.Host {
-		return deviceLimits{short: 8 << 10, oneshot: 64 << 10, line: 2 << 20, line16: 512 << 10, blocks: 32, threads: 256}
+		l := deviceLimits{short: 8 << 10, oneshot: 64 << 10, line: 2 << 20, line16: 512 << 10, blocks: 32, threads: 256}
+		return l.scaled(d.Pace.shift(hostPace))
 	}
 	l := deviceLimits{short: 64 << 10, oneshot: 512 << 10, line: 16 << 20, line16: 128 << 10, sentinel: 512 << 10, blocks: maxDeviceBlocks, threads: lineThreads}
 	if d.Shared {
 		l.blocks = 64
 	}
-	return l
+	return l.scaled(d.Pace.shift(peerPace))
 }
 
 // Uneven as the size of a call means that ranks know only their own part of it.
@@ -230,7 +235,7 @@ func (d *Devices) Choose(c schedule.Collective, typ dtype.Type, bytes int) Devic
 	if c == schedule.AllReduce {
 		message = (bytes + d.Ranks - 1) / d.Ranks
 		shares = 4
-		sent := bytes * (d.Ranks - 1)
+		sent := int(min(float64(bytes)*d.crossing(), NoLimit/2))
 		oneshot := sent <= limits.oneshot
 		if d.Algorithm != "" {
 			oneshot = d.Algorithm == Oneshot
@@ -243,6 +248,9 @@ func (d *Devices) Choose(c schedule.Collective, typ dtype.Type, bytes int) Devic
 				choice.Line = shortLine
 			}
 			return d.lines(choice, limits, bytes)
+		}
+		if d.hierarchical(c, bytes) {
+			return d.throughIslands(bytes)
 		}
 	}
 	if d.bySentinel(c, typ, message, limits) {
@@ -272,14 +280,20 @@ func (d *Devices) Choose(c schedule.Collective, typ dtype.Type, bytes int) Devic
 // spare, where areas have room for all of it.
 func (d *Devices) bySentinel(c schedule.Collective, typ dtype.Type, message int, limits deviceLimits) bool {
 	reduces := c == schedule.AllReduce || c == schedule.ReduceScatter || c == schedule.Reduction
-	rows := (message + deviceRow - 1) / deviceRow // also of a chunk, cut at a cache line
+	rows := max((message+deviceRow-1)/deviceRow, 1) // also of a chunk, cut at a cache line
 	if !reduces || !typ.Float() || rows*deviceRow > d.Layout.Area {
 		return false
 	}
 	if d.Sentinels || d.Lines || d.Slots {
 		return d.Sentinels && d.Algorithm != Ring
 	}
-	return message >= limits.sentinel && d.Algorithm != Ring
+	from := limits.sentinel
+	if d.line() == shortLine { // half of which are flags
+		from = min(from, limits.line16)
+	}
+	// Islands have sums go round the ring, which one rank alone has no use for.
+	direct := d.Algorithm != "" || !d.acrossIslands() || c == schedule.Reduction
+	return message >= from && d.Algorithm != Ring && direct
 }
 
 // sentinels gives a warp two rows at a time, as long as there are blocks.
@@ -296,8 +310,8 @@ func (d *Devices) sentinels(choice DeviceChoice, limits deviceLimits, message in
 	return choice
 }
 
-// ring says whether a call goes round the ring: where host memory carries it,
-// direct writes as much, but to all at once.
+// ring says whether a call goes round the ring: where host memory carries it, or
+// paths from island to island, direct writes as much, but to all at once.
 func (d *Devices) ring(c schedule.Collective, line bool) bool {
 	if _, err := Find(c, Ring); err != nil || c == schedule.Barrier || d.Ranks == 1 {
 		return false
@@ -305,7 +319,7 @@ func (d *Devices) ring(c schedule.Collective, line bool) bool {
 	if d.Algorithm != "" {
 		return d.Algorithm == Ring && !d.Lines
 	}
-	return d.Host && d.Ranks > 2 && !line
+	return (d.Host || d.acrossIslands()) && d.Ranks > 2 && !line
 }
 
 // Apart reports whether lines of so many bytes have halves of their own.

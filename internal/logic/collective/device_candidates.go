@@ -47,7 +47,11 @@ func (d *Devices) Candidates(c schedule.Collective, typ dtype.Type, bytes int) (
 			all = append(all, DeviceCandidate{o, got})
 		}
 	}
-	for _, algorithm := range []string{Oneshot, directAllReduce.Name, Ring} {
+	algorithms := []string{Oneshot, directAllReduce.Name, Ring}
+	if d.Islands != nil {
+		algorithms = append(algorithms, Hierarchical)
+	}
+	for _, algorithm := range algorithms {
 		for _, blocks := range candidateBlocks {
 			for _, threads := range candidateThreads {
 				o := DeviceOverride{Algorithm: algorithm, Blocks: blocks, Threads: threads}
@@ -75,7 +79,7 @@ func (d *Devices) Candidates(c schedule.Collective, typ dtype.Type, bytes int) (
 // canLead reports whether a choice makes sense for a call of so many bytes.
 func (d *Devices) canLead(c schedule.Collective, choice DeviceChoice, bytes int) bool {
 	message := bytes
-	if c == schedule.AllReduce && choice.Algorithm != Oneshot {
+	if c == schedule.AllReduce && choice.Algorithm != Oneshot && choice.Algorithm != Hierarchical {
 		message = (bytes + d.Ranks - 1) / d.Ranks
 	}
 	most := min(maxDeviceBlocks, d.Blocks)

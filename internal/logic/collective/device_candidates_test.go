@@ -10,6 +10,22 @@ import (
 	"ringlane/internal/model/schedule"
 )
 
+// TestCandidatesInIslands has a way through islands be tried where there are some.
+func TestCandidatesInIslands(t *testing.T) {
+	d := devices(t, 4, false, "")
+	d.Line = 16
+	for _, islands := range []Islands{nil, {0, 0, 1, 1}} {
+		d.Islands = islands
+		var got []string
+		for _, c := range d.Candidates(schedule.AllReduce, dtype.F32, 256<<10) {
+			got = append(got, c.Choice.String())
+		}
+		if slices.Contains(got, "hierarchical:slot:32x512") != (islands != nil) || len(got) > 200 {
+			t.Errorf("islands %v: the candidates are %q", islands, got)
+		}
+	}
+}
+
 func TestCandidates(t *testing.T) {
 	for _, test := range []struct {
 		c         schedule.Collective

@@ -105,10 +105,20 @@ func TestSentinelChoice(t *testing.T) {
 		{schedule.AllReduce, dtype.F32, 2, false, 8, "sentinel:3x64", "direct:sentinel:3x64"},
 		{schedule.AllReduce, dtype.F32, 2, false, 16 << 20, "line", "direct:line128:128x512"},
 		{schedule.AllReduce, dtype.F32, 2, false, 16 << 20, "ring", "ring:slot:128x512"},
+		{schedule.AllReduce, dtype.F32, 4, false, 16 << 20, "hierarchical", "hierarchical:slot:32x768"},
+		{schedule.AllReduce, dtype.F32, 4, true, 8, "hierarchical:3x200", "hierarchical:slot:3x192"},
+		{schedule.AllGather, dtype.F32, 4, false, 8, "hierarchical", "direct:line128:4x64"},
 		{schedule.AllReduce, dtype.F32, 2, false, 16 << 20, "oneshot", "oneshot:line128:128x512"},
 	} {
-		if got := devices(t, test.ranks, test.host, test.override).Choose(test.c, test.typ, test.bytes).String(); got != test.want {
-			t.Errorf("%v of %d bytes of %v, %d ranks, host %v, %q: %s, want %s", test.c, test.bytes, test.typ, test.ranks, test.host, test.override, got, test.want)
+		d := devices(t, test.ranks, test.host, test.override)
+		measured := Pace{348, 0.81}
+		if test.host {
+			measured = Pace{40, 1.3}
+		}
+		for _, d.Pace = range []Pace{{}, measured} {
+			if got := d.Choose(test.c, test.typ, test.bytes).String(); got != test.want {
+				t.Errorf("%v of %d bytes of %v, %d ranks, host %v, %q, %v: %s, want %s", test.c, test.bytes, test.typ, test.ranks, test.host, test.override, d.Pace, got, test.want)
+			}
 		}
 	}
 }
@@ -134,7 +144,7 @@ func TestDeviceChoiceRuns(t *testing.T) {
 			!powers(layout.Slots) || !powers(layout.SlotBytes) || layout.SlotBytes < 4<<10 {
 			t.Fatalf("%d bytes are laid out as %+v, which takes %d", window, layout, layout.Bytes())
 		}
-		o, err := ParseDeviceOverride(rapid.SampledFrom([]string{"", "oneshot", "ring", "ring:line", "direct:line", "slot", "128x1024", "slot:1x32", "oneshot:line:128x32", "line:77x500", "sentinel", "sentinel:7x999"}).Draw(t, "override"))
+		o, err := ParseDeviceOverride(rapid.SampledFrom([]string{"", "oneshot", "ring", "ring:line", "direct:line", "slot", "128x1024", "slot:1x32", "oneshot:line:128x32", "line:77x500", "sentinel", "sentinel:7x999", "hierarchical", "hierarchical:3x200"}).Draw(t, "override"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,6 +152,13 @@ func TestDeviceChoiceRuns(t *testing.T) {
 			Ranks: ranks, Host: host, Layout: layout, DeviceOverride: o,
 			Line:   rapid.SampledFrom([]int{16, 64, 128}).Draw(t, "line"),
 			Blocks: rapid.IntRange(1, 200).Draw(t, "blocks"), Threads: rapid.SampledFrom([]int{128, 192, 256, 512, 1024}).Draw(t, "threads"),
+		}
+		if rapid.Bool().Draw(t, "measured") {
+			rate, latency := rapid.Float64Range(0, 2000), rapid.Float64Range(0, 1e6)
+			d.Pace, d.Inside = Pace{rate.Draw(t, "rate"), latency.Draw(t, "latency")}, Pace{rate.Draw(t, "inside"), latency.Draw(t, "latency inside")}
+		}
+		if ranks > 3 && rapid.Bool().Draw(t, "islands") {
+			d.Islands = islandsBy(rapid.SampledFrom(patterns).Draw(t, "pattern").island, ranks)
 		}
 		c := rapid.SampledFrom(schedule.Collectives).Draw(t, "collective")
 		least := 0
@@ -151,7 +168,7 @@ func TestDeviceChoiceRuns(t *testing.T) {
 		typ := rapid.SampledFrom(dtype.Types).Draw(t, "type")
 		bytes := rapid.IntRange(least, 1<<40).Draw(t, "bytes")
 		choice := d.Choose(c, typ, bytes)
-		if _, err := Find(c, choice.Algorithm); err != nil {
+		if _, err := d.Schedule(c, choice.Algorithm); err != nil {
 			t.Fatal(err)
 		}
 		if choice.Blocks < 1 || choice.Blocks > maxDeviceBlocks || choice.Threads < 32 || choice.Threads%32 != 0 || choice.Threads > d.Threads {
@@ -177,8 +194,10 @@ func TestDeviceChoiceRuns(t *testing.T) {
 		}
 		shares := 2
 		switch {
-		case choice.Algorithm == Ring:
-			shares = 1
+		case choice.Algorithm == Ring, choice.Algorithm == Hierarchical:
+			if choice.Algorithm == Ring {
+				shares = 1
+			}
 			if 2*choice.Piece > layout.SlotBytes {
 				t.Fatalf("%v, pieces of %d, of %+v", choice, choice.Piece, layout)
 			}

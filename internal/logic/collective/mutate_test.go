@@ -139,7 +139,7 @@ func TestMutants(t *testing.T) {
 	if testing.Short() {
 		sizes = []int{2, 3, 5}
 	}
-	everyCase(func(c schedule.Collective, a schedule.Algorithm) {
+	everyPlacedCase(func(c schedule.Collective, a schedule.Algorithm) {
 		if c == schedule.Barrier { // the programs of AllGather
 			return
 		}

@@ -160,13 +160,32 @@ func compare(t *testing.T, rows []map[string]string, c schedule.Collective, clai
 // column, of each "collective algorithm".
 func readTable(t *testing.T) map[string][]map[string]string {
 	t.Helper()
+	table := map[string][]map[string]string{}
+	for _, row := range rowsUnder(t, "## Closed forms") {
+		for name := range strings.SplitSeq(row["Collective"], ", ") {
+			name += " " + row["Algorithm"]
+			table[name] = append(table[name], row)
+		}
+	}
+	return table
+}
+
+// rowsUnder reads the table below a heading of the documentation.
+func rowsUnder(t *testing.T, heading string) (rows []map[string]string) {
+	t.Helper()
 	text, err := os.ReadFile("../../../docs/algorithms.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, below, found := strings.Cut(string(text), "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("docs/algorithms.md has no %s", heading)
+	}
 	var columns []string
-	table := map[string][]map[string]string{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(below) {
+		if strings.HasPrefix(line, "#") {
+			break
+		}
 		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|--") {
 			continue
 		}
@@ -182,12 +201,9 @@ func readTable(t *testing.T) map[string][]map[string]string {
 			columns = cells
 			continue
 		}
-		for name := range strings.SplitSeq(row["Collective"], ", ") {
-			name += " " + row["Algorithm"]
-			table[name] = append(table[name], row)
-		}
+		rows = append(rows, row)
 	}
-	return table
+	return rows
 }
 
 // evaluate computes a formula of the table.

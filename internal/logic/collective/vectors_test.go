@@ -96,7 +96,7 @@ func vectors(c schedule.Collective, a schedule.Algorithm, n, root, count int, in
 // TestVectors runs every algorithm on vectors of any size, cut into segments of
 // any size, in any order of the ranks, and compares with the definition.
 func TestVectors(t *testing.T) {
-	everyCase(func(c schedule.Collective, a schedule.Algorithm) {
+	everyPlacedCase(func(c schedule.Collective, a schedule.Algorithm) {
 		t.Run(fmt.Sprintf("%v/%s", c, a.Name), func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(t *rapid.T) {
