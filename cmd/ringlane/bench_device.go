@@ -114,12 +114,13 @@ func deviceHeader(w io.Writer, r *benchResult) {
 	fmt.Fprintf(w, "# %s, %d ranks, %s, %s; %s, %d cores, Linux %s, %s\n", r.Collective, r.Ranks, r.Device, place, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Date)
 	deviceSetup(w, r.Setup)
 	if len(r.Rows) == 0 {
-		fmt.Fprintf(w, "#%11s %11s %5s %5s %8s %9s %7s %5s %11s %11s %9s %9s %6s\n", "size", "count", "type", "redop", "algo", "protocol", "blocks", "calls", "p50", "p99", "algbw", "busbw", "wrong")
-		fmt.Fprintf(w, "#%11s %11s %5s %5s %8s %9s %7s %5s %11s %11s %9s %9s\n", "(B)", "(elements)", "", "", "", "", "x thr.", "", "(us)", "(us)", "(GB/s)", "(GB/s)")
+		fmt.Fprintf(w, "#%11s %11s %5s %5s %12s %9s %7s %5s %11s %11s %9s %9s %6s\n", "size", "count", "type", "redop", "algo", "protocol", "blocks", "calls", "p50", "p99", "algbw", "busbw", "wrong")
+		fmt.Fprintf(w, "#%11s %11s %5s %5s %12s %9s %7s %5s %11s %11s %9s %9s\n", "(B)", "(elements)", "", "", "", "", "x thr.", "", "(us)", "(us)", "(GB/s)", "(GB/s)")
 	}
 }
 
-// deviceSetup says which rank is on which GPU, and how they reach each other.
+// deviceSetup says which rank is on which GPU, how they reach each other, and what
+// was made of that.
 func deviceSetup(w io.Writer, s benchmark.Setup) {
 	for i, gpu := range s.GPUs {
 		if slices.Index(s.GPUs, gpu) == i {
@@ -128,6 +129,12 @@ func deviceSetup(w io.Writer, s benchmark.Setup) {
 	}
 	for _, line := range ways(s.Paths) {
 		fmt.Fprintf(w, "# %s\n", line)
+	}
+	if s.Islands != "" {
+		fmt.Fprintf(w, "# islands of ranks: %s\n", s.Islands)
+	}
+	if !slices.IsSorted(s.Ring) {
+		fmt.Fprintf(w, "# order of the ring: %s\n", strings.Trim(fmt.Sprint(s.Ring), "[]"))
 	}
 }
 
@@ -180,6 +187,6 @@ func deviceRow(w io.Writer, r *benchResult, row benchmark.Row) {
 	if row.Blocks > 0 {
 		blocks = fmt.Sprintf("%dx%d", row.Blocks, row.Threads)
 	}
-	fmt.Fprintf(w, "%12d %11d %5s %5s %8s %9s %7s %5d %11.2f %11.2f %9.2f %9.2f %6d\n",
+	fmt.Fprintf(w, "%12d %11d %5s %5s %12s %9s %7s %5d %11.2f %11.2f %9.2f %9.2f %6d\n",
 		row.Bytes, row.Count, r.Dtype, r.Op, row.Algorithm, row.Protocol, blocks, row.Calls, row.P50, row.P99, row.AlgBW, row.BusBW, row.Wrong)
 }

@@ -134,7 +134,7 @@ func (f *benchFlags) checkDevice(args []string, out, progress io.Writer) error {
 }
 
 func deviceVerdictHeader(w io.Writer) {
-	fmt.Fprintf(w, "# %5s  %-13s  %10s  %-22s %10s  %-22s %10s  %6s  %s\n", "ranks", "collective", "size", "auto", "p50 us", "best fixed", "p50 us", "ratio", "next")
+	fmt.Fprintf(w, "# %5s  %-13s  %10s  %-24s %10s  %-24s %10s  %6s  %s\n", "ranks", "collective", "size", "auto", "p50 us", "best fixed", "p50 us", "ratio", "next")
 }
 
 func deviceVerdictRow(w io.Writer, v deviceVerdict) {
@@ -145,7 +145,7 @@ func deviceVerdictRow(w io.Writer, v deviceVerdict) {
 		}
 		next = fmt.Sprintf("%s%s %.2f", next, c.Choice, c.Time)
 	}
-	fmt.Fprintf(w, "%7d  %-13s  %10s  %-22s %10.2f  %-22s %10.2f  %6.2f  %s\n", v.Ranks, v.Collective, bytesize.Format(v.Bytes), v.Auto.Choice, v.Auto.Time, best.Choice, best.Time, v.Ratio, next)
+	fmt.Fprintf(w, "%7d  %-13s  %10s  %-24s %10.2f  %-24s %10.2f  %6.2f  %s\n", v.Ranks, v.Collective, bytesize.Format(v.Bytes), v.Auto.Choice, v.Auto.Time, best.Choice, best.Time, v.Ratio, next)
 	if n := len(v.LeftOut); n > 0 {
 		fmt.Fprintf(w, "# left out: %d choices, such as %s\n", n, v.LeftOut[0])
 	}

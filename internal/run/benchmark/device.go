@@ -26,7 +26,7 @@ const (
 
 // DescribeDevice says what d was measured with; gpus are those of the ranks.
 func DescribeDevice(d *device.Comm, gpus []string) Setup {
-	return Setup{GPUs: gpus, Paths: d.Paths()}
+	return Setup{GPUs: gpus, Paths: d.Paths(), Ring: d.Ring(), Islands: d.Islands()}
 }
 
 // MeasureDevice is Measure for buffers in the memory of GPUs. Calls are timed by

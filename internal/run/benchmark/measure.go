@@ -61,10 +61,13 @@ type Setup struct {
 	HugePages    bool `json:"huge_pages"`
 	SegmentBytes int  `json:"segment_bytes"` // of bulk channels
 
-	// Of buffers in the memory of GPUs: the GPU of each rank, and how they reach
-	// each other.
-	GPUs  []string      `json:"gpus,omitempty"`
-	Paths []device.Path `json:"paths,omitempty"`
+	// Of buffers in the memory of GPUs: the GPU of each rank, how they reach each
+	// other, the ranks in the order of the ring, and the islands, if there are
+	// several.
+	GPUs    []string      `json:"gpus,omitempty"`
+	Paths   []device.Path `json:"paths,omitempty"`
+	Ring    []int         `json:"ring,omitempty"`
+	Islands string        `json:"islands,omitempty"`
 }
 
 // Describe says what c was measured with.

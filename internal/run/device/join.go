@@ -157,7 +157,9 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 	}
 	d.devices = collective.Devices{Ranks: d.size, Host: host, Line: line, Layout: layout, Engine: d.engine.layout, DeviceOverride: override}
 	d.devices.Blocks, d.devices.Threads, d.devices.Shared = d.room()
-
+	if err := d.survey(line); err != nil {
+		return err
+	}
 	err = d.clear()
 	if err == nil {
 		err = d.order.make(d.gpu.context)

@@ -18,7 +18,16 @@ type Options struct {
 	// Window is the memory that a rank has for each peer, in bytes; 0 leaves it
 	// to the number of ranks.
 	Window int
+	// Islands says which ranks reach each other without leaving the PCIe switch
+	// that they share: "auto" finds out, "off" takes all for one island; else see
+	// collective.ParseIslands.
+	Islands string
 }
+
+const (
+	islandsAuto = "auto"
+	islandsOff  = "off"
+)
 
 // Values of Options.P2P.
 const (
@@ -32,11 +41,15 @@ var Environment = []communicator.Variable{
 	{Name: "RINGLANE_P2P", Meaning: "whether GPUs reach each other's memory: auto, off, on (default auto: where a test shows that it works)"},
 	{Name: "RINGLANE_DEVICE_ALGO", Meaning: "how collectives on GPUs run, such as oneshot:line128:16x512 or direct:slot:32x576; parts may be left out (default auto)"},
 	{Name: "RINGLANE_DEVICE_WINDOW", Meaning: "memory that a rank has for each peer on GPUs (default 256M on the GPU, or 32M of host memory, for all peers together)"},
+	{Name: "RINGLANE_DEVICE_ISLANDS", Meaning: "which ranks have GPUs below one PCIe switch, such as 0-3/4-7; auto, off (default auto: as measured, else as the PCIe tree says)"},
 }
 
 // optionsFrom reads the environment.
 func optionsFrom(get func(string) string) (Options, collective.DeviceOverride, error) {
-	o := Options{P2P: get("RINGLANE_P2P"), Algorithm: get("RINGLANE_DEVICE_ALGO")}
+	o := Options{P2P: get("RINGLANE_P2P"), Algorithm: get("RINGLANE_DEVICE_ALGO"), Islands: get("RINGLANE_DEVICE_ISLANDS")}
+	if o.Islands == "" {
+		o.Islands = islandsAuto
+	}
 	switch o.P2P {
 	case "":
 		o.P2P = P2PAuto

@@ -125,8 +125,11 @@ func (d *Comm) arrange(p *plan, call *Call, host *communicator.Call) error {
 		if err != nil {
 			return err
 		}
-		if p.choice.Algorithm == collective.Ring {
+		switch p.choice.Algorithm {
+		case collective.Ring:
 			return d.arrangeRing(p, s, host)
+		case collective.Hierarchical:
+			return d.arrangeHierarchical(p, s, host)
 		}
 		if f, err = fuse(s, host, d.rank); err != nil {
 			return err
@@ -143,15 +146,17 @@ func (d *Comm) arrange(p *plan, call *Call, host *communicator.Call) error {
 
 // arrangeRing is arrange for schedules that go round the ring.
 func (d *Comm) arrangeRing(p *plan, s *scheduled, host *communicator.Call) error {
-	next, prev := (d.rank+1)%d.size, (d.rank+d.size-1)%d.size
-	if !rings(s.programs[d.rank], next, prev) {
+	others := d.devices.Others(d.rank)
+	if !rings(s.programs[d.rank], others[0], others[len(others)-1]) {
 		return fmt.Errorf("%s does not go from each rank to the next", s.name)
 	}
 	x := p.exchange
 	d.address(x, p.choice)
 	x.Op = uint32(host.Op)
-	after := d.peer(x, next, p.choice)
-	d.peer(x, prev, p.choice)
+	for _, r := range others {
+		d.peer(x, r, p.choice)
+	}
+	after := &x.Peers[0]
 	for chunk := range s.chunks { // the first is the longest
 		in, out := host.Chunk(chunk, s.chunks, d.size, d.rank)
 		bytes := uint64(max(in.Len, out.Len) * host.Type.Size())
@@ -244,7 +249,7 @@ func (d *Comm) schedule(call *Call, algorithm string) (*scheduled, error) {
 	if s := d.schedules[key]; s != nil {
 		return s, nil
 	}
-	a, err := collective.Find(call.Collective, algorithm)
+	a, err := d.devices.Schedule(call.Collective, algorithm)
 	if err != nil {
 		return nil, err
 	}

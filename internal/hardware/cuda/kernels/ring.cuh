@@ -3,6 +3,8 @@
 // AllReduce is a reduce-scatter and then an all-gather; each alone is a
 // collective too.
 //
+// Ranks stand on the ring in any order; a chunk is that of the rank of its number.
+//
 // A message is n chunks; piece k of every chunk goes round together. What has
 // been summed up on the way travels in the accumulator type, so that f16 and
 // bf16 are rounded once, at the end: a piece is at most half a slot then.
@@ -69,7 +71,7 @@ template <bool reduces, bool gathers> RL_DEVICE u32 hops(u32 ranks)
 // hop_of is step s of a block that has mine pieces of each chunk.
 template <bool reduces, bool gathers> RL_DEVICE Hop hop_of(const Exchange &p, u32 mine, u32 s)
 {
-	const u32 n = p.ranks, r = p.rank, each = hops<reduces, gathers>(n), full = lap_pieces * each;
+	const u32 n = p.ranks, each = hops<reduces, gathers>(n), full = lap_pieces * each;
 	u32 lap = s / full, left = mine - lap * lap_pieces, wide = left < lap_pieces ? left : lap_pieces;
 	u32 in_lap = s - lap * full, k = in_lap / wide;
 	Hop h;
@@ -82,7 +84,7 @@ template <bool reduces, bool gathers> RL_DEVICE Hop hop_of(const Exchange &p, u3
 	h.keeps = gathers && (k >= n || !reduces);
 	// A reduction's chunk k hops before its owner; then those that come round.
 	u32 back = reduces ? (k < n ? k + 1 : k + 1 - n) : k;
-	h.chunk = (r + 2 * n - back) % n;
+	h.chunk = back % n == 0 ? p.rank : p.peers[n - 1 - back].rank;
 	return h;
 }
 
@@ -122,10 +124,10 @@ RL_DEVICE void hop(const Exchange &p, const Role &r, const Hop &h, const Span &i
 	}
 }
 
-// ring goes through all pieces of this block. peers[0] is the next rank, with the
-// bytes of all chunks as send_bytes; peers[1] the one before, which is the same
-// of two. own_bytes is a chunk. In a reduce-scatter out is the own chunk alone,
-// in an all-gather in is.
+// ring goes through all pieces of this block. peers are all other ranks in the order
+// of the ring: peers[0] is the next one, with the bytes of all chunks as send_bytes,
+// and the last the one before. own_bytes is a chunk. In a reduce-scatter out is the
+// own chunk alone, in an all-gather in is.
 template <class T, bool reduces, bool gathers> RL_DEVICE void ring(const Exchange &p)
 {
 	RL_SHARED u32 gone[1];
@@ -133,7 +135,7 @@ template <class T, bool reduces, bool gathers> RL_DEVICE void ring(const Exchang
 		gone[0] = 0;
 	barrier();
 	const Role r = Role::of(1, gone);
-	const Peer &next = p.peers[0], &prev = p.peers[1];
+	const Peer &next = p.peers[0], &prev = p.peers[p.ranks - 2];
 	const u64 total = next.send_bytes, chunk = p.own_bytes;
 	const Ring to = outgoing(p, next, 0), from = incoming(p, prev, 0);
 	const u64 sent = *to.count, received = *from.count;
