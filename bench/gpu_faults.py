@@ -23,7 +23,8 @@ BYTES = 64 << 20
 
 def names(text: str, victim: int, pid: int) -> bool:
     """Tell whether an error blames a rank, which it names with its process."""
-    return re.search(rf"(: |s for )rank {victim} \(pid {pid}\b", text) is not None
+    rank = rf"rank {victim} \(pid {pid}\b[^)]*\)"
+    return re.search(rf"(: |s for ){rank}|^{rank} is gone", text) is not None
 
 
 def fault(

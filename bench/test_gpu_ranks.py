@@ -71,6 +71,7 @@ def test_a_rank_that_is_lost_is_named(kind: str) -> None:
         ("allreduce: no progress within 2s: rank 1 (pid 7 on vm) has not entered it", True),
         ("rank 0 (pid 5 on vm) on GPU 0 waited 2.004s for rank 1 (pid 7 on vm) on GPU 1", True),
         ("rank 1 (pid 7 on vm) on GPU 1 waited 2.004s for rank 0 (pid 5 on vm)", False),
+        ("rank 1 (pid 7 on vm) is gone: its process ended", True),
         ("allreduce: rank 2 (pid 7 on vm) is gone", False),
     ],
 )
