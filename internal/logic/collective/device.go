@@ -87,7 +87,7 @@ func (l *DeviceLayout) Bytes() int {
 // is read there would have to be written over the link to be absent again.
 func LayOutDevice(window, ranks int, host bool) (DeviceLayout, error) {
 	l := DeviceLayout{Slots: 4, BulkBlocks: maxDeviceBlocks}
-	half, slot, area, all := 5<<20, 64<<10, 32<<20, 256<<20
+	half, slot, area, all := 5<<20, 64<<10, 16<<20, 128<<20
 	halves := 16 // of a window, if it is small
 	if host {
 		half, slot, area, all = 2560<<10, 16<<10, 0, 32<<20
@@ -212,7 +212,7 @@ func (d *Devices) limits() deviceLimits {
 		l := deviceLimits{short: 8 << 10, oneshot: 64 << 10, line: 2 << 20, line16: 512 << 10, blocks: 32, threads: 256}
 		return l.scaled(d.Pace.shift(hostPace))
 	}
-	l := deviceLimits{short: 64 << 10, oneshot: 512 << 10, line: 16 << 20, line16: 128 << 10, sentinel: 512 << 10, blocks: maxDeviceBlocks, threads: lineThreads}
+	l := deviceLimits{short: 64 << 10, oneshot: 512 << 10, line: 16 << 20, line16: 128 << 10, sentinel: 2 << 20, blocks: maxDeviceBlocks, threads: lineThreads}
 	if d.Shared {
 		l.blocks = 64
 	}

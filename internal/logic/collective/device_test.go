@@ -90,11 +90,12 @@ func TestSentinelChoice(t *testing.T) {
 		want     string
 	}{
 		{schedule.AllReduce, dtype.BF16, 2, false, 512 << 10, "", "oneshot:line128:128x512"},
-		{schedule.AllReduce, dtype.BF16, 2, false, 1 << 20, "", "direct:sentinel:32x512"},
-		{schedule.AllReduce, dtype.F64, 2, false, 63 << 20, "", "direct:sentinel:128x512"},
-		{schedule.AllReduce, dtype.F32, 2, false, 64 << 20, "", "direct:sentinel:128x512"},
-		{schedule.AllReduce, dtype.F32, 2, false, 65 << 20, "", "direct:slot:128x768"},
-		{schedule.AllReduce, dtype.F32, 8, false, 32 << 20, "", "direct:sentinel:128x512"},
+		{schedule.AllReduce, dtype.BF16, 2, false, 2 << 20, "", "direct:line128:128x512"},
+		{schedule.AllReduce, dtype.BF16, 2, false, 4 << 20, "", "direct:sentinel:128x512"},
+		{schedule.AllReduce, dtype.F64, 2, false, 31 << 20, "", "direct:sentinel:128x512"},
+		{schedule.AllReduce, dtype.F32, 2, false, 32 << 20, "", "direct:sentinel:128x512"},
+		{schedule.AllReduce, dtype.F32, 2, false, 33 << 20, "", "direct:slot:128x768"},
+		{schedule.AllReduce, dtype.F32, 8, false, 18 << 20, "", "direct:sentinel:128x512"},
 		{schedule.AllReduce, dtype.F32, 8, false, 64 << 20, "", "direct:line128:128x512"},
 		{schedule.AllReduce, dtype.I32, 2, false, 16 << 20, "", "direct:line128:128x512"},
 		{schedule.AllReduce, dtype.F32, 2, true, 16 << 20, "", "direct:slot:48x768"},
@@ -138,7 +139,7 @@ func TestDeviceChoiceRuns(t *testing.T) {
 		}
 		powers := func(n int) bool { return n > 0 && n&(n-1) == 0 }
 		if window == 0 {
-			window = 256 << 20 / (ranks - 1)
+			window = 128 << 20 / (ranks - 1)
 		}
 		if layout.Bytes() > window || layout.Half%deviceRow != 0 || layout.Half == 0 || layout.Short%deviceRow != 0 || layout.Short == 0 ||
 			!powers(layout.Slots) || !powers(layout.SlotBytes) || layout.SlotBytes < 4<<10 {

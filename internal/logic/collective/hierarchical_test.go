@@ -272,7 +272,7 @@ func TestPacedChoice(t *testing.T) {
 		// Exactly what is chosen where nothing was measured.
 		{pace: reference, ranks: 2, bytes: 64 << 10, want: "oneshot:line16:32x256"},
 		{pace: reference, ranks: 2, bytes: 512 << 10, want: "oneshot:line128:128x512"},
-		{pace: reference, ranks: 2, bytes: 1 << 20, want: "direct:sentinel:32x512"},
+		{pace: reference, ranks: 2, bytes: 4 << 20, want: "direct:sentinel:128x512"},
 		{pace: host, host: true, ranks: 2, bytes: 64 << 10, want: "oneshot:line64:32x256"},
 		{pace: host, host: true, ranks: 2, bytes: 4 << 20, want: "direct:line64:32x256"},
 		{pace: host, host: true, ranks: 4, bytes: 64 << 20, want: "ring:slot:48x512"},
