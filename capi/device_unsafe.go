@@ -99,6 +99,20 @@ func rlgo_device_synchronize(device C.rl_device, stream C.rl_address) C.int32_t 
 	return report(d.Synchronize(cuda.Stream(stream)))
 }
 
+// rl_device_beside says that what runs in stream, one of device's context, shares
+// the GPU with other work, such as a backward pass: calls there take fewer
+// multiprocessors where that is possible. A later call names another stream. Other
+// ranks need not do the same.
+//
+//export rlgo_device_beside
+func rlgo_device_beside(device C.rl_device, stream C.rl_address) C.int32_t {
+	d, err := devices.get(uint64(device))
+	if err != nil {
+		return report(err)
+	}
+	return report(d.Beside(cuda.Stream(stream)))
+}
+
 // rl_device_all_reduce is rl_all_reduce on GPU memory.
 //
 //export rlgo_device_all_reduce

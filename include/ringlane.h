@@ -210,6 +210,12 @@ int32_t rl_device_error(rl_device device);
  * failed, which the status tells. */
 int32_t rl_device_synchronize(rl_device device, void *stream);
 
+/* rl_device_beside says that what runs in stream, one of device's context, shares
+ * the GPU with other work, such as a backward pass: calls there take fewer
+ * multiprocessors where that is possible. A later call names another stream. Other
+ * ranks need not do the same. */
+int32_t rl_device_beside(rl_device device, void *stream);
+
 /* rl_device_all_reduce is rl_all_reduce on GPU memory. */
 int32_t rl_device_all_reduce(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t op, void *stream);
 

@@ -65,6 +65,13 @@ class Device:
         """
         self.raise_for(self._library.device.synchronize(self.handle, stream))
 
+    def beside(self, stream: int) -> None:
+        """Say that what runs in a stream shares the GPU with other work.
+
+        Calls there take fewer multiprocessors where that is possible.
+        """
+        self.raise_for(self._library.device.beside(self.handle, stream))
+
     def exchange(self, messages: Sequence[Message], stream: int) -> None:
         """Perform sends and receives together, in any order."""
         array = (Message * len(messages))(*messages)

@@ -52,6 +52,8 @@ type Comm struct {
 	private   *plan // of the call under way, which no other will be like
 	order     order
 	calls     uint64 // collectives enqueued
+	beside    cuda.Stream
+	shares    bool   // what runs in beside shares the GPU
 	messages  uint64 // launches for messages
 }
 

@@ -178,6 +178,7 @@ func TestSentinels(t *testing.T) {
 						o.Slots = true
 					default:
 						o.Sentinels = true
+						o.Blocks += r.rank // rows are the same whatever blocks move them
 					}
 					call := randomCall(random, n, []schedule.Collective{schedule.AllReduce, schedule.AllReduce, schedule.ReduceScatter, schedule.Reduction})
 					call.Type = dtype.Types[random.IntN(4)] // a float
@@ -194,5 +195,59 @@ func TestSentinels(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestSentinelBlocks has ranks move many rows with as many blocks as they like.
+func TestSentinelBlocks(t *testing.T) {
+	const count = 3 << 20
+	t.Setenv("RINGLANE_DEVICE_WINDOW", "64M")
+	together(t, atMost(t, 3), func(r *rank) error {
+		buffer := r.alloc(4 * count)
+		for call := range 3 {
+			r.devices.DeviceOverride = collective.DeviceOverride{Sentinels: true, Blocks: 1, Threads: 64}
+			if call%r.size == r.rank {
+				r.devices.DeviceOverride.Blocks, r.devices.DeviceOverride.Threads = 8, 256
+			}
+			r.mu.Lock()
+			r.forget()
+			r.mu.Unlock()
+			r.set(buffer, bytes.Repeat(binary.NativeEndian.AppendUint32(nil, math.Float32bits(float32(r.rank+1))), count))
+			r.must(r.Enqueue(Call{Collective: schedule.AllReduce, Type: dtype.F32, Count: count, In: buffer, Out: buffer}, r.stream))
+			r.must(r.Synchronize(r.stream))
+			sum := binary.NativeEndian.AppendUint32(nil, math.Float32bits(float32(r.size*(r.size+1)/2)))
+			if !bytes.Equal(r.get(buffer, 4*count), bytes.Repeat(sum, count)) {
+				return fmt.Errorf("call %d: the sums are wrong", call)
+			}
+		}
+		return nil
+	})
+}
+
+// TestBeside has calls in a stream that shares the GPU take few blocks, where other
+// ranks need not take as many.
+func TestBeside(t *testing.T) {
+	const few, many = 32, 128
+	d := &Comm{}
+	plans := map[bool]*plan{}
+	for _, sentinel := range []bool{false, true} {
+		plans[sentinel] = &plan{choice: collective.DeviceChoice{Sentinel: sentinel, Blocks: many}}
+	}
+	if got := d.blocks(plans[true], 0); got != many {
+		t.Errorf("%d blocks where nobody has said anything, want %d", got, many)
+	}
+	d.beside, d.shares = 7, true
+	for _, test := range []struct {
+		sentinel bool
+		stream   cuda.Stream
+		want     uint32
+	}{{true, 7, few}, {true, 8, many}, {false, 7, many}} {
+		if got := d.blocks(plans[test.sentinel], test.stream); got != test.want {
+			t.Errorf("without flags %v, stream %d: %d blocks, want %d", test.sentinel, test.stream, got, test.want)
+		}
+	}
+	d.devices.DeviceOverride.Blocks = many
+	if got := d.blocks(plans[true], 7); got != many {
+		t.Errorf("%d blocks where the user asks for %d", got, many)
 	}
 }

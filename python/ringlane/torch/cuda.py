@@ -56,6 +56,7 @@ class Cuda:
         self.functions = communicator.library.device
         self._handle = self._device.handle
         self._stream = torch.cuda.Stream(index, priority=-1)
+        self._device.beside(self._stream.cuda_stream)
         self._batch: Batch | None = None
 
     def issue(

@@ -165,9 +165,15 @@ template <bool whole, int n> RL_DEVICE bool take_results(const Exchange &p, cons
 	return true;
 }
 
-// reduce_sentinels_by sends a group of rows ahead of those that it reduces, and
-// leaves the results of others a group behind, so that what it waits for has been on
-// its way for a while, and what has come is still in the cache.
+// Ranks may have different numbers of blocks, and so groups of rows of different
+// sizes, up to this many. Sending as far ahead keeps them from waiting for each other
+// in a circle: who waits for a row of results waits for terms of the same group, and
+// who has not sent these yet waits for rows that come before all of that group.
+enum : u64 { rows_ahead = 2 * 16 * max_blocks };
+
+// reduce_sentinels_by sends rows ahead of those that it reduces, and leaves the
+// results of others a group behind, so that what it waits for has been on its way for
+// a while, and what has come is still in the cache.
 template <class T, bool whole, int n> RL_DEVICE void reduce_sentinels_by(const Exchange &p)
 {
 	State *state = (State *)p.state;
@@ -180,10 +186,12 @@ template <class T, bool whole, int n> RL_DEVICE void reduce_sentinels_by(const E
 
 	const u64 step = (u64)(threads() / lanes_a_warp) * blocks(), group = n * step;
 	const u64 begin = block() + (u64)(thread() / lanes_a_warp) * blocks();
-	send_terms<whole, n>(p, areas, Rows{begin, step});
+	const u64 ahead = (rows_ahead + group - 1) / group * group;
+	for (u64 at = begin; at < begin + ahead && at < longest; at += group)
+		send_terms<whole, n>(p, areas, Rows{at, step});
 	u64 at = begin;
 	for (; at < longest; at += group) {
-		send_terms<whole, n>(p, areas, Rows{at + group, step});
+		send_terms<whole, n>(p, areas, Rows{at + ahead, step});
 		if (!reduce_terms<T, whole, n>(p, areas, Rows{at, step}))
 			return;
 		if (at > begin && !take_results<whole, n>(p, areas, Rows{at - group, step}))
