@@ -176,7 +176,7 @@ def main() -> None:
     about = {
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "machine": here,
-        "arguments": sys.argv[1:],
+        "options": {k: v for k, v in vars(options).items() if not isinstance(v, Path)},
         "rounds": options.rounds,
     }
     name = re.sub(r"[^a-z0-9]+", "-", f"{len(gpus)} {gpus[0]}".lower()).strip("-")
