@@ -46,7 +46,13 @@ def plot(found: dict[str, Any]) -> str:
         f'<text x="{LEFT}" y="42" fill="#555555">{escape(about)}</text>',
     ]
     x = float(LEFT)
-    for name in WAYS["peer"]:
+    measured = {
+        name.removesuffix("-host")
+        for row in found["rows"]
+        for name, cell in row["contenders"].items()
+        if "p50_us" in cell
+    }
+    for name in [n for n in WAYS["peer"] if n in measured]:
         out.append(
             f'<line x1="{x:.0f}" y1="62" x2="{x + 26:.0f}" y2="62" {_stroke(name)}/>'
             f'<text x="{x + 32:.0f}" y="66">{LABELS[name]}</text>'
