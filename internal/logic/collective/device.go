@@ -11,9 +11,9 @@ import (
 )
 
 // On GPUs a call is one kernel, which fuses all steps of a schedule: oneshot or
-// direct, in which everything goes to a peer straight, ring or hierarchical; engine.go has what
-// copy engines do instead. Ranks decide alone how it runs, so that what they decide
-// by must be the same on all.
+// direct, in which everything goes to a peer straight, ring or hierarchical;
+// engine.go has what copy engines do instead. Ranks decide alone how it runs, so that
+// what they decide by must be the same on all.
 
 // DeviceChoice is how a call is carried out on GPUs.
 type DeviceChoice struct {
