@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import json
 import os
-import weakref
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_int32, c_uint64, create_string_buffer
 from types import TracebackType
@@ -84,7 +83,8 @@ class Communicator:
     """A set of ranks that call the same collectives in the same order.
 
     Made by :func:`join` and :meth:`group`. Use it from one thread at a time; a
-    second thread gets :class:`~ringlane.errors.Busy`. Arrays are float32, float64,
+    second thread gets :class:`~ringlane.errors.Busy`. It stays until :meth:`close` or
+    the end of the process, also when the program drops it. Arrays are float32, float64,
     float16, int8, uint8, int32 or int64; ``ml_dtypes.bfloat16``, or uint16 holding
     bfloat16 bits with ``dtype="bfloat16"``. Inputs that are not contiguous are copied;
     an ``out`` that is not contiguous or not writable is refused.
@@ -97,7 +97,9 @@ class Communicator:
     :class:`~ringlane.errors.InvalidArgument`.
     """
 
-    _open: ClassVar[weakref.WeakSet[Communicator]] = weakref.WeakSet()
+    # Until closed, also where the program has dropped it: operations may be under way
+    # on the buffers that it keeps, and its peers count on this rank.
+    _open: ClassVar[set[Communicator]] = set()
 
     def __init__(self, library: _library.Library, handle: int) -> None:
         self._library = library
@@ -452,6 +454,7 @@ class Communicator:
         self._closed = True
         status = self._library.close(self._handle)
         self.pending.clear()
+        self._open.discard(self)
         self._check(status)
 
     def __enter__(self) -> Communicator:

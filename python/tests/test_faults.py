@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,6 +171,32 @@ def ends_without_close() -> None:
     comm.all_reduce(np.ones(1000), async_op=True)  # nobody waits for it
 
 
+def dropped_under_way() -> None:
+    """What the program has dropped is kept while peers may still complete it."""
+    if rank() == 1:
+        comm = ringlane.join()
+        wait_for(flag("dropped"))
+        total = comm.all_reduce(np.full(1000, 2.0))
+        assert (total == 3).all(), total
+        comm.barrier()
+        return
+
+    def start() -> weakref.ref[Any]:
+        comm = ringlane.join()
+        out = np.zeros(1000)
+        comm.all_reduce(np.ones(1000), out=out, async_op=True)
+        comm.barrier(async_op=True)
+        return weakref.ref(out)
+
+    out = start()
+    gc.collect()
+    held = out()
+    assert held is not None, "the buffer of an operation under way was freed"
+    flag("dropped").touch()
+    while not (held == 3).all():  # the runner's timeout bounds it
+        time.sleep(0.002)
+
+
 def leaves_early() -> None:
     comm = ringlane.join()
     comm.barrier()
@@ -217,6 +247,10 @@ def test_forked_children(job: Job) -> None:
 
 def test_the_end_without_close(job: Job) -> None:
     job.run(3, "ends_without_close")
+
+
+def test_what_is_dropped_under_way_is_kept(job: Job) -> None:
+    job.run(2, "dropped_under_way")
 
 
 def test_a_rank_that_leaves_early(job: Job) -> None:

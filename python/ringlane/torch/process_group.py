@@ -17,7 +17,6 @@ import atexit
 import contextlib
 import math
 import warnings
-import weakref
 from collections.abc import Iterator
 from ctypes import Array, c_uint64
 from datetime import timedelta
@@ -66,7 +65,7 @@ class ProcessGroup(dist.ProcessGroup):
     ``async_op=True`` the work's wait() does.
     """
 
-    _open: ClassVar[weakref.WeakSet[ProcessGroup]] = weakref.WeakSet()
+    _open: ClassVar[set[ProcessGroup]] = set()  # until shut down, also where nobody holds it
 
     def __init__(self, communicator: Communicator) -> None:
         super().__init__(communicator.rank, communicator.size)
@@ -550,6 +549,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leave the group; destroy_process_group calls it."""
+        self._open.discard(self)
         try:
             if self._cuda is not None:
                 self._cuda.close()
