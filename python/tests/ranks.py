@@ -7,6 +7,8 @@ As a program: ``python ranks.py MODULE FUNCTION [ARGUMENT...]`` is one rank.
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import importlib
 import json
 import os
@@ -98,15 +100,34 @@ class Job:
                         f"rank {rank}: exit status {process.returncode}, not {wanted}:\n{output}"
                     )
             except subprocess.TimeoutExpired:
+                threads = _threads(process.pid)
+                process.send_signal(_SHOW_STACKS)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=1)
                 os.killpg(process.pid, signal.SIGKILL)
                 output, _ = process.communicate()
-                failures.append(f"rank {rank}: still running after {timeout} s:\n{output}")
+                where = f"still running after {timeout} s, in the system calls\n{threads}"
+                failures.append(f"rank {rank}: {where}\n{output}")
         return failures
 
     def assert_nothing_left(self) -> None:
         """Check that the ranks left no temporary file and no process behind."""
         left = [path.name for path in self.temporary.iterdir() if "ringlane" in path.name]
         assert not left, f"left in the temporary directory: {left}"
+
+
+# A rank that gets this signal writes down where its Python threads are.
+_SHOW_STACKS = signal.SIGUSR2
+
+
+def _threads(pid: int) -> str:
+    """Return what each thread of a process is called and which system call it is in."""
+    lines = []
+    for task in sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda path: int(path.name)):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            name, call = ((task / file).read_text().strip() for file in ("comm", "syscall"))
+            lines.append(f"    {task.name} {name}: {call}")
+    return "\n".join(lines)
 
 
 def rank() -> int:
@@ -170,4 +191,5 @@ def in_window(address: int) -> bool:
 
 
 if __name__ == "__main__":
+    faulthandler.register(_SHOW_STACKS)
     getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(*sys.argv[3:])
