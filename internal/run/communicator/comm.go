@@ -178,7 +178,7 @@ func (c *Comm) Stats() []telemetry.Latency { return c.recorder.Latencies() }
 // prepare makes o, whose call has been checked, ready for the queue.
 func (c *Comm) prepare(o *operation) {
 	o.comm = c
-	o.sequence, o.finished, o.warned, o.blockedOn = 0, false, false, 0
+	o.sequence, o.finished, o.warned = 0, false, false
 	o.err = nil
 	o.owed = o.owed[:0]
 	o.submitted = c.clock()

@@ -320,7 +320,8 @@ func (c *Comm) culprits(o *operation) string {
 	if len(late) > 0 {
 		return strings.Join(late, "; ")
 	}
-	if o.round == o.rounds {
+	at := o.blocked()
+	if at == nil {
 		for p := range c.peers {
 			if p != c.rank && c.peers[p].control.completed.Load() < o.sequence {
 				late = append(late, fmt.Sprintf("%s has not read all that rank %d lends it, over shared memory", c.whoNow(p), c.rank))
@@ -328,12 +329,12 @@ func (c *Comm) culprits(o *operation) string {
 		}
 		return strings.Join(late, "; ")
 	}
-	step := o.route.program[o.step]
-	where := fmt.Sprintf("step %d of %d (%v), chunk %d, segment %d of %d", o.step+1, len(o.route.program), step.Kind, step.Chunk, o.round+1, o.rounds)
-	if o.blockedOn < 0 {
+	step := o.route.program[at.step]
+	where := fmt.Sprintf("step %d of %d (%v), chunk %d, segment %d of %d", at.step+1, len(o.route.program), step.Kind, step.Chunk, at.round+1, o.rounds)
+	if at.waitsFor < 0 {
 		return fmt.Sprintf("a peer has not taken over earlier data in %s, over shared memory", where)
 	}
-	return fmt.Sprintf("%s owes rank %d %s, over shared memory", c.whoNow(o.blockedOn), c.rank, where)
+	return fmt.Sprintf("%s owes rank %d %s, over shared memory", c.whoNow(at.waitsFor), c.rank, where)
 }
 
 // disagreement compares what peer says about its last collectives with what

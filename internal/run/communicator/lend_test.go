@@ -245,7 +245,8 @@ func TestCulpritsOfALoan(t *testing.T) {
 		c.peers[p].control.entered.Store(5)
 	}
 	c.peers[2].control.completed.Store(5)
-	o := &operation{comm: c, plan: &plan{rounds: 1}, round: 1, sequence: 5}
+	done := counter{round: 1}
+	o := &operation{comm: c, plan: &plan{rounds: 1}, parts: [parts]counter{done, done, done}, sequence: 5}
 	want := "rank 1 (pid 1001 on host1) has not read all that rank 0 lends it, over shared memory"
 	if got := c.culprits(o); got != want {
 		t.Errorf("the culprits are %q, want %q", got, want)
@@ -260,7 +261,7 @@ func TestEmptyReferenceIsNoTerm(t *testing.T) {
 		w.Reserve(0)
 		w.Commit(o.tag | lent)
 		for {
-			_, ok, err := o.receive(r, 1-c.rank, 64, false)
+			_, _, ok, err := o.receive(r, 1-c.rank, 64, false)
 			if err == nil && !ok {
 				continue // it has not come yet
 			}

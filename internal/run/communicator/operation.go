@@ -9,7 +9,7 @@ import (
 	"ringlane/internal/model/schedule"
 )
 
-// operation is one collective under way on this rank: the program counter of
+// operation is one collective under way on this rank: the program counters of
 // its schedule. It never blocks: advance does what can be done now.
 type operation struct {
 	pending
@@ -17,15 +17,11 @@ type operation struct {
 	call Call
 
 	*plan
-	sequence  uint64 // number of the collective in this communicator, 0 until it starts
-	tag       uint32
-	round     int
-	step      int
-	leadRound int // what lead sends next
-	leadStep  int
-	blockedOn int // the peer that the current step waits for, -1 for all
-	in, out   loan
-	borrowed  bool // the message received last is a reference
+	sequence uint64 // number of the collective in this communicator, 0 until it starts
+	tag      uint32
+	parts    [parts]counter
+	in, out  loan
+	borrowed bool // the message received last is a reference
 	// owed are the channels with messages that refer to memory of the caller.
 	owed []channel.Writer
 
@@ -33,6 +29,12 @@ type operation struct {
 	started  time.Duration // when it became the head of the queue
 	warned   bool          // that it takes long
 	finished bool
+}
+
+// counter is how far a part of the program is: the next segment and step.
+type counter struct {
+	round, step int
+	waitsFor    int // the peer that the step waited for when it was last tried, -1 for all
 }
 
 func (o *operation) over() bool {
@@ -51,7 +53,9 @@ func (o *operation) begin() {
 	o.plan = c.planFor(&o.call, o.plan)
 	o.tag = o.plan.tag(o.sequence)
 	c.offered = 0
-	o.round, o.step, o.leadRound, o.leadStep = 0, 0, 0, 0
+	for i := range o.parts {
+		o.parts[i] = counter{step: o.route.starts[i]}
+	}
 	o.in, o.out = loan{}, loan{}
 	if o.lends {
 		o.in, o.out = c.loanOf(o.call.In), c.loanOf(o.call.Out)
@@ -70,30 +74,33 @@ func (o *operation) place(round, step int) place {
 	return o.plan.place(&o.call, o.route.program[step].Chunk, round, o.comm.size, o.comm.rank)
 }
 
-// advance carries out steps until one has to wait. It reports whether any was
-// done.
+// advance carries out steps until all have to wait. It reports whether any was
+// done. Each part goes as far as it can before the next: what a peer has just
+// written is still in its core's cache, and costs more to read than what it
+// wrote some segments ago, and reading while the peer writes costs both of them.
 func (o *operation) advance() (moved bool, err *Error) {
-	for ; o.round < o.rounds; o.round++ {
-		for o.step < len(o.route.program) {
-			moved = o.lead() || moved
-			ok := o.step < o.leadStep || o.round < o.leadRound
-			if o.step >= o.route.leads {
-				if ok, err = o.try(o.step); err != nil {
-					return moved, err
-				}
+	for {
+		some := false
+		limit := o.rounds
+		for i := range o.parts {
+			m, err := o.run(part(i), limit)
+			if err != nil {
+				return moved, err
 			}
-			if !ok {
-				return moved, nil
-			}
-			o.step++
-			moved = true
+			some = some || m
+			limit = o.parts[i].round
 		}
-		o.step = 0
+		if limit == o.rounds {
+			break
+		}
+		if !some {
+			return moved, nil
+		}
+		moved = true
 	}
 	for len(o.owed) > 0 {
 		last := len(o.owed) - 1
 		if !o.owed[last].Drained() {
-			o.blockedOn = -1
 			return moved, nil
 		}
 		o.owed = o.owed[:last]
@@ -103,25 +110,36 @@ func (o *operation) advance() (moved bool, err *Error) {
 	return true, nil
 }
 
-// lead sends inputs, as far as there is room, a round before the other steps
-// get there: peers then find them when they come.
-func (o *operation) lead() (moved bool) {
-	for o.leadRound < o.rounds && o.leadRound <= o.round+1 {
-		for o.leadStep < o.route.leads {
-			if !o.send(o.leadRound, o.leadStep) {
-				return moved
+// run carries out the steps of a part for the segments before limit, as far as
+// that goes.
+func (o *operation) run(part part, limit int) (moved bool, err *Error) {
+	at, end := &o.parts[part], o.route.starts[part+1]
+	for ; at.round < limit; at.round++ {
+		for ; at.step < end; at.step++ {
+			if ok, err := o.try(at); !ok || err != nil {
+				return moved, err
 			}
-			o.leadStep++
 			moved = true
 		}
-		o.leadStep = 0
-		o.leadRound++
+		at.step = o.route.starts[part]
 	}
-	return moved
+	return moved, nil
 }
 
-func (o *operation) try(step int) (bool, *Error) {
-	s, at := &o.route.program[step], o.place(o.round, step)
+// blocked is the step that nothing can be done for now, or nil after the last.
+// What body waits for comes first: who is behind there keeps results back too.
+func (o *operation) blocked() *counter {
+	limits := [parts]int{o.rounds, o.parts[sends].round, o.parts[body].round}
+	for _, p := range [...]part{body, receives, sends} {
+		if at := &o.parts[p]; at.round < limits[p] {
+			return at
+		}
+	}
+	return nil
+}
+
+func (o *operation) try(next *counter) (bool, *Error) {
+	s, at := &o.route.program[next.step], o.place(next.round, next.step)
 	if at.elements == 0 {
 		return true, nil // every rank cuts the chunk alike, so its peer skips it too
 	}
@@ -134,11 +152,13 @@ func (o *operation) try(step int) (bool, *Error) {
 		return true, nil
 
 	case schedule.Send:
-		return o.send(o.round, step), nil
+		next.waitsFor = s.Peer
+		return o.send(next.step, at), nil
 
 	case schedule.Recv:
+		next.waitsFor = s.Peer
 		r := o.reader(s.Peer, s.Shared)
-		message, ok, err := o.receive(r, s.Peer, size, o.out.ok)
+		message, _, ok, err := o.receive(r, s.Peer, size, o.out.ok)
 		if !ok {
 			return false, err
 		}
@@ -151,19 +171,15 @@ func (o *operation) try(step int) (bool, *Error) {
 		return true, nil
 
 	case schedule.Reduce:
-		return o.reduce(s, at)
+		return o.reduce(next, at)
 	}
 	panic("communicator: a step of unknown kind")
 }
 
 // send puts a message into its channel, or a reference to it where its readers
 // can see the memory that it lies in.
-func (o *operation) send(round, step int) bool {
-	s, at := &o.route.program[step], o.place(round, step)
-	size := at.elements * o.narrow
-	if size == 0 {
-		return true
-	}
+func (o *operation) send(step int, at place) bool {
+	s, size := &o.route.program[step], at.elements*o.narrow
 	var data []byte
 	var lend loan
 	switch s.Value {
@@ -177,7 +193,6 @@ func (o *operation) send(round, step int) bool {
 	w := o.writer(s.Peer)
 	if s.Value == schedule.Output && o.comm.offered == o.comm.size-1 {
 		if _, ok := w.Reserve(0); !ok {
-			o.blockedOn = s.Peer
 			return false
 		}
 		for _, there := range o.comm.offers {
@@ -189,7 +204,6 @@ func (o *operation) send(round, step int) bool {
 	if lend.ok && size >= lendFrom {
 		room, ok := w.Reserve(referenceBytes)
 		if !ok {
-			o.blockedOn = s.Peer
 			return false
 		}
 		offer := loan{}
@@ -203,7 +217,6 @@ func (o *operation) send(round, step int) bool {
 	}
 	room, ok := w.Reserve(len(data))
 	if !ok {
-		o.blockedOn = s.Peer
 		return false
 	}
 	copy(room, data)
@@ -222,27 +235,28 @@ func (o *operation) owe(w channel.Writer) {
 }
 
 // receive looks at the next message from peer, of size bytes, or of none if the
-// peer may have been offered the place for them.
-func (o *operation) receive(r channel.Reader, peer, size int, offered bool) ([]byte, bool, *Error) {
+// peer may have been offered the place for them. With a reference may come the
+// offer of a place for the result.
+func (o *operation) receive(r channel.Reader, peer, size int, offered bool) (message, offer []byte, ok bool, err *Error) {
 	message, tag, ok := r.Peek()
 	if !ok {
-		o.blockedOn = peer
-		return nil, false, nil
+		return nil, nil, false, nil
 	}
 	if o.borrowed = tag == o.tag|lent; o.borrowed {
 		if len(message) == 0 && offered {
-			return nil, true, nil // the result has been put in its place
+			return nil, nil, true, nil // the result has been put in its place
 		}
-		message, o.comm.offers[peer] = o.comm.borrow(peer, message)
+		message, offer = o.comm.borrow(peer, message)
 		tag = o.tag
 	}
 	if err := o.accept(peer, tag, len(message), size); err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
-	return message, true, nil
+	return message, offer, true, nil
 }
 
-func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
+func (o *operation) reduce(next *counter, at place) (bool, *Error) {
+	s := &o.route.program[next.step]
 	terms := o.comm.terms[:0]
 	claim := uint64(0) // terms to claim
 	narrow, wide := at.elements*o.narrow, at.elements*o.wide
@@ -256,11 +270,12 @@ func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
 			if term.Wide {
 				size = wide
 			}
-			message, ok, err := o.receive(o.reader(from.Rank, from.Shared), from.Rank, size, false)
+			next.waitsFor = from.Rank
+			message, offer, ok, err := o.receive(o.reader(from.Rank, from.Shared), from.Rank, size, false)
 			if !ok {
 				return false, err
 			}
-			term.Data = message
+			term.Data, o.comm.offers[from.Rank] = message, offer
 			if o.claims(from.Shared) {
 				claim |= 1 << len(terms)
 			}
@@ -294,7 +309,7 @@ func (o *operation) reduce(s *schedule.Step, at place) (bool, *Error) {
 
 // claimed is how many bytes are claimed at a time: little enough to stay in the
 // first level of cache until they are read.
-const claimed = 4 << 10
+const claimed = 8 << 10
 
 // take copies what a peer wrote.
 func take(dst, src []byte) {

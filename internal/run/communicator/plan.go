@@ -144,10 +144,8 @@ type route struct {
 	number  int // position in the registry, part of the identity
 	chunks  int
 	program schedule.Program
-	partial bool // messages may carry partial results
-	// leads is how many steps the program begins with that send inputs through
-	// channels of their own, so that they may run ahead of the others.
-	leads int
+	partial bool           // messages may carry partial results
+	starts  [parts + 1]int // the step at which each part begins, and the end
 	// offers says of each step that it lends an input to the rank that will send
 	// everyone the result for the same chunk.
 	offers []bool
@@ -182,7 +180,7 @@ func newRoute(key routeKey, size, rank int) *route {
 		}
 	}
 	r.program = a.Program(size, rank, key.root)
-	r.leads = leading(r.program)
+	r.starts = cut(r.program)
 	r.offers = offering(r.program)
 	shown := map[int]bool{}
 	for _, s := range r.program {
@@ -196,20 +194,51 @@ func newRoute(key routeKey, size, rank int) *route {
 	return r
 }
 
-// leading counts the steps at the start of a program that send inputs, if no
-// later step sends through the same channels.
-func leading(p schedule.Program) (n int) {
-	lead := map[int]bool{}
-	for n < len(p) && p[n].Kind == schedule.Send && p[n].Value == schedule.Input {
-		lead[p[n].Peer] = true
-		n++
+// part is a piece of a program that may be some segments ahead of the pieces
+// after it, because each uses channels of its own.
+type part int
+
+const (
+	sends    part = iota // sends inputs
+	body                 // all else
+	receives             // takes what is complete
+	parts
+)
+
+// cut says where the parts of a program begin, and where it ends.
+func cut(p schedule.Program) [parts + 1]int {
+	first, last := 0, len(p)
+	sent := map[int]bool{}
+	for first < len(p) && p[first].Kind == schedule.Send && p[first].Value == schedule.Input {
+		sent[p[first].Peer] = true
+		first++
 	}
-	for _, s := range p[n:] {
-		if s.Kind == schedule.Send && lead[s.Peer] {
-			return 0
+	for _, s := range p[first:] {
+		if s.Kind == schedule.Send && sent[s.Peer] {
+			first = 0
 		}
 	}
-	return n
+	type channel struct {
+		peer   int
+		shared bool
+	}
+	received := map[channel]bool{}
+	for last > first && p[last-1].Kind == schedule.Recv {
+		last--
+		received[channel{p[last].Peer, p[last].Shared}] = true
+	}
+	for _, s := range p[first:last] {
+		if s.Kind == schedule.Recv && received[channel{s.Peer, s.Shared}] {
+			last = len(p)
+			break
+		}
+		for _, from := range s.From {
+			if received[channel{from.Rank, from.Shared}] {
+				last = len(p)
+			}
+		}
+	}
+	return [...]int{0, first, last, len(p)}
 }
 
 func offering(p schedule.Program) []bool {
