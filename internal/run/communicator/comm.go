@@ -81,6 +81,7 @@ type Comm struct {
 	pieces   []reduce.Source // of terms
 	offers   [][]byte        // by rank, where it wants the chunk last reduced
 	offered  int             // how many do
+	room     [1][]byte       // of the message that is being written
 
 	barrierIn, barrierOut []byte
 

@@ -152,8 +152,19 @@ func (o *operation) try(next *counter) (bool, *Error) {
 		return true, nil
 
 	case schedule.Send:
+		if o.route.joined[next.step] {
+			return true, nil // the step before has done it
+		}
 		next.waitsFor = s.Peer
-		return o.send(next.step, at), nil
+		w, room, tag, ok := o.open(next.step, at)
+		if !ok {
+			return false, nil
+		}
+		if tag == o.tag {
+			copy(room, o.value(s.Value, at))
+		}
+		w.Commit(tag)
+		return true, nil
 
 	case schedule.Recv:
 		next.waitsFor = s.Peer
@@ -176,52 +187,61 @@ func (o *operation) try(next *counter) (bool, *Error) {
 	panic("communicator: a step of unknown kind")
 }
 
-// send puts a message into its channel, or a reference to it where its readers
-// can see the memory that it lies in.
-func (o *operation) send(step int, at place) bool {
-	s, size := &o.route.program[step], at.elements*o.narrow
-	var data []byte
-	var lend loan
-	switch s.Value {
+// open begins the message of a step, or returns false while its channel is full.
+// The data is to be copied to room, unless the tag says that the message is a
+// reference: its readers can see the memory that the data lies in, or all of
+// them have offered a place for it.
+func (o *operation) open(step int, at place) (w channel.Writer, room []byte, tag uint32, ok bool) {
+	s := &o.route.program[step]
+	w = o.writer(s.Peer)
+	if o.route.joined[step] && o.comm.offered == o.comm.size-1 {
+		_, ok = w.Reserve(0)
+		return w, nil, o.tag | lent, ok
+	}
+	size := at.elements * o.size(s.Value == schedule.Partial)
+	if o.lends && size >= lendFrom {
+		lend, offer := loan{}, loan{}
+		switch s.Value {
+		case schedule.Input:
+			lend = o.in.from(at.in)
+		case schedule.Output:
+			lend = o.out.from(at.out)
+		}
+		if lend.ok {
+			if room, ok = w.Reserve(referenceBytes); !ok {
+				return w, nil, 0, false
+			}
+			if o.route.offers[step] {
+				offer = o.out.from(at.out)
+			}
+			lend.write(room, size, offer)
+			o.owe(w)
+			return w, nil, o.tag | lent, true
+		}
+	}
+	room, ok = w.Reserve(size)
+	return w, room, o.tag, ok
+}
+
+// value is the memory that a value of a chunk has on this rank.
+func (o *operation) value(v schedule.Value, at place) []byte {
+	size := at.elements * o.narrow
+	switch v {
 	case schedule.Input:
-		data, lend = o.call.In[at.in:at.in+size], o.in.from(at.in)
+		return o.call.In[at.in : at.in+size]
 	case schedule.Output:
-		data, lend = o.call.Out[at.out:at.out+size], o.out.from(at.out)
-	case schedule.Partial:
-		data = o.comm.partial[:at.elements*o.wide]
+		return o.call.Out[at.out : at.out+size]
+	default:
+		return o.comm.partial[:at.elements*o.wide]
 	}
-	w := o.writer(s.Peer)
-	if s.Value == schedule.Output && o.comm.offered == o.comm.size-1 {
-		if _, ok := w.Reserve(0); !ok {
-			return false
-		}
-		for _, there := range o.comm.offers {
-			copy(there, data)
-		}
-		w.Commit(o.tag | lent)
-		return true
+}
+
+// size is the bytes of an element.
+func (o *operation) size(wide bool) int {
+	if wide {
+		return o.wide
 	}
-	if lend.ok && size >= lendFrom {
-		room, ok := w.Reserve(referenceBytes)
-		if !ok {
-			return false
-		}
-		offer := loan{}
-		if s.Value == schedule.Input && o.route.offers[step] {
-			offer = o.out.from(at.out)
-		}
-		lend.write(room, size, offer)
-		w.Commit(o.tag | lent)
-		o.owe(w)
-		return true
-	}
-	room, ok := w.Reserve(len(data))
-	if !ok {
-		return false
-	}
-	copy(room, data)
-	w.Commit(o.tag)
-	return true
+	return o.narrow
 }
 
 // owe keeps the operation from ending before w is drained.
@@ -255,52 +275,55 @@ func (o *operation) receive(r channel.Reader, peer, size int, offered bool) (mes
 	return message, offer, true, nil
 }
 
+// reduce combines the terms of a chunk and, where the next step sends the result,
+// does that too: piece by piece, while it is in the first level of cache.
 func (o *operation) reduce(next *counter, at place) (bool, *Error) {
-	s := &o.route.program[next.step]
-	terms := o.comm.terms[:0]
+	s, c := &o.route.program[next.step], o.comm
+	terms := c.terms[:0]
 	claim := uint64(0) // terms to claim
-	narrow, wide := at.elements*o.narrow, at.elements*o.wide
-	clear(o.comm.offers)
-	o.comm.offered = 0
+	clear(c.offers)
+	c.offered = 0
 	for _, from := range s.From {
 		term := reduce.Source{Wide: from.Value == schedule.Partial}
-		switch {
-		case from.Rank != o.comm.rank:
-			size := narrow
-			if term.Wide {
-				size = wide
-			}
+		if from.Rank == c.rank {
+			term.Data = o.value(from.Value, at)
+		} else {
 			next.waitsFor = from.Rank
+			size := at.elements * o.size(term.Wide)
 			message, offer, ok, err := o.receive(o.reader(from.Rank, from.Shared), from.Rank, size, false)
 			if !ok {
 				return false, err
 			}
-			term.Data, o.comm.offers[from.Rank] = message, offer
+			term.Data, c.offers[from.Rank] = message, offer
+			if offer != nil {
+				c.offered++
+			}
 			if o.claims(from.Shared) {
 				claim |= 1 << len(terms)
 			}
-		case from.Value == schedule.Input:
-			term.Data = o.call.In[at.in : at.in+narrow]
-		case from.Value == schedule.Partial:
-			term.Data = o.comm.partial[:wide]
-		default:
-			term.Data = o.call.Out[at.out : at.out+narrow]
 		}
 		terms = append(terms, term)
 	}
-	if s.Value == schedule.Partial {
-		o.combine(o.comm.partial[:wide], true, terms, claim)
+	dst, wide := o.value(s.Value, at), s.Value == schedule.Partial
+	if !o.route.joined[next.step+1] {
+		o.combine(dst, wide, terms, claim, nil)
 	} else {
-		o.combine(o.call.Out[at.out:at.out+narrow], false, terms, claim)
+		next.waitsFor = o.route.program[next.step+1].Peer
+		w, room, tag, ok := o.open(next.step+1, at)
+		if !ok {
+			return false, nil
+		}
+		copies := c.offers
+		if c.offered < c.size-1 {
+			c.room[0] = room
+			copies = c.room[:]
+		}
+		o.combine(dst, wide, terms, claim, copies)
+		w.Commit(tag)
 	}
 	for _, from := range s.From {
-		if from.Rank != o.comm.rank {
+		if from.Rank != c.rank {
 			o.reader(from.Rank, from.Shared).Release()
-		}
-	}
-	for _, there := range o.comm.offers {
-		if there != nil {
-			o.comm.offered++
 		}
 	}
 	clear(terms)
@@ -330,27 +353,27 @@ func (o *operation) claims(shared bool) bool {
 }
 
 // combine runs the kernel, a piece at a time, on terms of which those that claim
-// has bits for are claimed first.
-func (o *operation) combine(dst []byte, wide bool, terms []reduce.Source, claim uint64) {
-	element := o.narrow
-	if wide {
-		element = o.wide
-	}
+// has bits for are claimed first, and copies the result to where it is wanted.
+func (o *operation) combine(dst []byte, wide bool, terms []reduce.Source, claim uint64, copies [][]byte) {
+	element := o.size(wide)
 	pieces := o.comm.pieces[:len(terms)]
 	elements := claimed / o.wide
 	for at, n := 0, len(dst)/element; at < n; at += elements {
 		end := min(at+elements, n)
 		for i, t := range terms {
-			size := o.narrow
-			if t.Wide {
-				size = o.wide
-			}
+			size := o.size(t.Wide)
 			pieces[i] = reduce.Source{Wide: t.Wide, Data: t.Data[at*size : end*size]}
 			if claim&(1<<i) != 0 {
 				sys.Claim(pieces[i].Data)
 			}
 		}
-		o.kernel(dst[at*element:end*element], wide, pieces, o.comm.size)
+		result := dst[at*element : end*element]
+		o.kernel(result, wide, pieces, o.comm.size)
+		for _, there := range copies {
+			if there != nil {
+				copy(there[at*element:], result)
+			}
+		}
 	}
 	clear(pieces)
 }

@@ -146,6 +146,7 @@ type route struct {
 	program schedule.Program
 	partial bool           // messages may carry partial results
 	starts  [parts + 1]int // the step at which each part begins, and the end
+	joined  []bool         // steps that are done with the one before; one more than there are
 	// offers says of each step that it lends an input to the rank that will send
 	// everyone the result for the same chunk.
 	offers []bool
@@ -181,6 +182,7 @@ func newRoute(key routeKey, size, rank int) *route {
 	}
 	r.program = a.Program(size, rank, key.root)
 	r.starts = cut(r.program)
+	r.joined = following(r.program)
 	r.offers = offering(r.program)
 	shown := map[int]bool{}
 	for _, s := range r.program {
@@ -239,6 +241,16 @@ func cut(p schedule.Program) [parts + 1]int {
 		}
 	}
 	return [...]int{0, first, last, len(p)}
+}
+
+// following finds sends of what the step before has reduced.
+func following(p schedule.Program) []bool {
+	joined := make([]bool, len(p)+1)
+	for i := 1; i < len(p); i++ {
+		before := &p[i-1]
+		joined[i] = p[i].Kind == schedule.Send && before.Kind == schedule.Reduce && p[i].Chunk == before.Chunk && p[i].Value == before.Value
+	}
+	return joined
 }
 
 func offering(p schedule.Program) []bool {
