@@ -40,7 +40,7 @@ class Failed(Exception):
 class Kind:
     """How one library is run. Ranks above the CPUs get what makes its waiting yield them."""
 
-    prefix: str  # below the peers directory; "" for ringlane
+    prefix: str  # below the peers directory; "" for ringlane and bare
     launch: tuple[str, ...]
     enough: tuple[str, ...] = ()  # options where every rank has a core; {share}: how many
     crowded: tuple[str, ...] = ()  # and where not
@@ -65,6 +65,7 @@ KINDS = {
         crowded_env={"MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1"},
     ),
     "impi": Kind("impi", ("bin/mpiexec",), crowded_env={"I_MPI_PIN": "0", "I_MPI_WAIT_MODE": "1"}),
+    "bare": Kind("", ("ringlane", "run")),
     "ringlane-c": Kind("", ("ringlane", "run")),
     "ringlane-go": Kind("", ("ringlane", "run")),
 }
@@ -106,6 +107,8 @@ def build(name: str, peers: Path, library: Path, to: Path) -> Path:
     else:
         if name == "ringlane-c":
             include, lib, link = ROOT / "include", library.parent, ["-lringlane", "-DRINGLANE"]
+        elif name == "bare":
+            include, lib, link = HERE, HERE, ["-DBARE"]
         else:
             prefix = (peers / KINDS[name].prefix).resolve()
             include, lib, link = prefix / "include", prefix / "lib", ["-lmpi"]

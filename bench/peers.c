@@ -1,8 +1,8 @@
 /* One loop for every contender: collectives timed over Ringlane or over an MPI.
  *
- * bench/contenders.py compiles this file against each MPI's mpi.h and, with -DRINGLANE,
- * against ringlane.h. The contenders differ in the few functions of the second part; what is
- * timed, and the barrier before it, is the same code for all. bench/gopeer does the same over
+ * bench/contenders.py compiles this file against each MPI's mpi.h, with -DRINGLANE against
+ * ringlane.h, and with -DBARE against bench/bare.h, where loops stand in for a library. The
+ * contenders differ in the few functions of the second part; what is timed, and the barrier before it, is the same code for all. bench/gopeer does the same over
  * Ringlane's Go package: what is changed here is to be changed there.
  *
  *     peers DIRECTORY RANKS SHARES
@@ -40,6 +40,16 @@ static void die(const char *what, const char *why)
 	exit(1);
 }
 
+static int named(const char *directory, const char *name, int flags)
+{
+	char path[4096];
+	snprintf(path, sizeof path, "%s/%s", directory, name);
+	int fd = open(path, flags, 0600);
+	if (fd < 0)
+		die("open", path);
+	return fd;
+}
+
 static void *ordinary(size_t bytes)
 {
 	void *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
@@ -65,6 +75,7 @@ struct call {
 };
 
 static int rank, ranks;
+static bool crowded; /* more ranks than CPUs: who waits must let the others run */
 
 /* sendrecv is a message to a neighbour and one back; who has none waits. */
 static bool has_peer(void) { return (rank ^ 1) < ranks; }
@@ -82,8 +93,9 @@ static void must(int32_t status, const char *what)
 		die(what, rl_last_error());
 }
 
-static int begin(void)
+static int begin(const char *directory)
 {
+	(void)directory;
 	int32_t rank;
 	must(rl_join_env(&comm), "join");
 	must(rl_rank(comm, &rank), "rank");
@@ -147,6 +159,9 @@ static void progress(void) {}
 
 static void end(void) { must(rl_close(comm), "close"); }
 
+#elif defined BARE
+#include "bare.h"
+
 #else
 #include <mpi.h>
 
@@ -175,8 +190,9 @@ static void sum_bf16(void *in, void *inout, int *len, MPI_Datatype *type)
 
 static MPI_Op bf16_sum = MPI_SUM;
 
-static int begin(void)
+static int begin(const char *directory)
 {
+	(void)directory;
 	int rank;
 	MPI_Init(NULL, NULL);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -255,7 +271,6 @@ struct board {
 };
 
 static struct board *board;
-static bool crowded; /* more ranks than CPUs: who waits must let the others run */
 
 static void barrier(void)
 {
@@ -385,6 +400,39 @@ static double empty(void)
 	return least;
 }
 
+#ifdef BARE
+static double median(int calls)
+{
+	double slowest[MAX_CALLS];
+	for (int i = 0; i < calls; i++) {
+		slowest[i] = 0;
+		for (int r = 0; r < ranks; r++)
+			if (slowest[i] < board->seconds[r][i])
+				slowest[i] = board->seconds[r][i];
+	}
+	qsort(slowest, (size_t)calls, sizeof *slowest, ascending);
+	return slowest[calls / 2];
+}
+
+/* Finds the fastest way for a call: the same on all ranks, who all read the same times. */
+static void settle(const struct call *c, bool fresh, double seconds)
+{
+	double least = 0;
+	const struct way *best = NULL;
+	for (way = ways; way < ways + WAYS; way++) {
+		double took = median(repeat(c, fresh, seconds / WAYS));
+		barrier(); /* all have read them */
+		if (!best || took < least) {
+			least = took;
+			best = way;
+		}
+	}
+	way = best;
+}
+#else
+static void settle(const struct call *c, bool fresh, double seconds) { repeat(c, fresh, seconds); }
+#endif
+
 static void write_all(int fd, const void *data, size_t size)
 {
 	for (const char *p = data; size;) {
@@ -447,7 +495,7 @@ static void command(const char *line, int fd)
 		die("buffer", "this library has no windows");
 	memset(c.out, 0, c.outputs * width);
 	fill(&c);
-	repeat(&c, fresh, seconds / 5); /* warm */
+	settle(&c, fresh, seconds / 5); /* and warm up */
 	double before = empty();
 	int calls = repeat(&c, fresh, seconds);
 	double after = empty();
@@ -485,16 +533,6 @@ static void pin(const char *shares, int r)
 	sched_setaffinity(0, sizeof first, &first);
 }
 
-static int named(const char *directory, const char *name, int flags)
-{
-	char path[4096];
-	snprintf(path, sizeof path, "%s/%s", directory, name);
-	int fd = open(path, flags, 0600);
-	if (fd < 0)
-		die("open", path);
-	return fd;
-}
-
 int main(int argc, char **argv)
 {
 	if (argc != 4)
@@ -502,8 +540,8 @@ int main(int argc, char **argv)
 	ranks = atoi(argv[2]);
 	if (ranks < 1 || ranks > MAX_RANKS)
 		die("arguments", "too many ranks");
-	rank = begin();
 	crowded = !strcmp(argv[3], "none");
+	rank = begin(argv[1]);
 	if (!crowded)
 		pin(argv[3], rank);
 

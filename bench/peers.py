@@ -15,8 +15,13 @@ machine has just moved its CPUs nearer to each other or farther apart: only turn
 mode are compared, a turn in which it changed counts nowhere, and there are more rounds until
 one mode has enough turns. If both have some, each has a row.
 
---collective measures other collectives of the same libraries; their bytes are those of the
-larger of a rank's two buffers, and sendrecv is a message to a neighbour and one back.
+With them run bare loops over shared memory (bench/bare.h), which do the same copies and nothing
+else: they check nothing, wait for ever and name nobody. What they take is about what the
+machine takes, so they tell a library that is slow from a ratio that cannot be had.
+
+--collective measures other collectives of the same libraries, without the loops; their bytes
+are those of the larger of a rank's two buffers, and sendrecv is a message to a neighbour and
+one back.
 
 The second part is gloo and ringlane through torch, in one job and on the same tensors: eager
 calls, and what communication costs a training step of 25 million parameters.
@@ -62,7 +67,7 @@ SIZES = [8, 64, 256, *(1 << shift for shift in range(10, 29, 2))]  # to 256 MiB
 TORCH_SIZES = [8 << (3 * i) for i in range(8)] + [64 << 20]
 DTYPES = ("f32", "bf16")
 PEERS = ("openmpi", "mpich", "impi")
-OURS = ("ringlane-c", "ringlane-go")  # each with ordinary buffers and with windows
+WITH_WINDOWS = ("bare", "ringlane-c", "ringlane-go")  # measured with ordinary buffers too
 COLLECTIVES = ("allreduce", "reducescatter", "allgather", "broadcast", "alltoall", "sendrecv")
 IN_PARTS = ("reducescatter", "allgather", "alltoall")
 FEW_SIZES = [4 << 10, 64 << 10, 1 << 20, 16 << 20]
@@ -122,8 +127,10 @@ def take(field: Field, what: What, options: argparse.Namespace) -> dict[str, lis
     field.start()
     entries = []
     for name in field.programs:
+        if name == "bare" and what.collective != "allreduce":
+            continue
         entries.append((name, name, False))
-        if name in OURS:
+        if name in WITH_WINDOWS:
             entries.append((f"{name}-window", name, True))
     taken: dict[str, list[Times]] = {}
     for i in range(options.rounds * (1 if field.crowded else PATIENCE)):
@@ -316,7 +323,7 @@ def main() -> None:
     if options.only != "torch":
         programs: dict[str, Path] = {}
         library, to = options.library.resolve(), ROOT / "build" / "bench"
-        for contender in (*options.peers, *OURS):
+        for contender in (*options.peers, *WITH_WINDOWS):
             try:
                 programs[contender] = contenders.build(contender, options.peers_dir, library, to)
             except Failed as why:

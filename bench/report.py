@@ -15,6 +15,8 @@ OURS = {
     "ringlane-go": "Go",
     "ringlane-go-window": "Go window",
 }
+# Loops that do a library's copies and nothing else: what the machine takes.
+BARE = {"bare": "bare", "bare-window": "bare window"}
 ENOUGH_FOR_P999 = 5000
 
 
@@ -43,11 +45,11 @@ def summary(rounds: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def rate(contenders: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the best peer of a row, and our times as a share of the best peer's.
+    """Return the best peer of a row, and our and bare times as a share of the best peer's.
 
     The best p50 and the best p99 may be of different peers.
     """
-    peers = {k: v for k, v in contenders.items() if k not in OURS and "p50_us" in v}
+    peers = {k: v for k, v in contenders.items() if k not in OURS | BARE and "p50_us" in v}
     if not peers:
         return {}
     best = {key: min(peers, key=lambda name: peers[name][key]) for key in ("p50_us", "p99_us")}
@@ -56,7 +58,7 @@ def rate(contenders: dict[str, dict[str, Any]]) -> dict[str, Any]:
             key.removesuffix("_us"): round(contenders[name][key] / peers[best[key]][key], 3)
             for key in best
         }
-        for name in OURS
+        for name in OURS | BARE
         if "p50_us" in contenders.get(name, {})
     }
     return {"best_peer": {k.removesuffix("_us"): v for k, v in best.items()}, "ratio": ratios}
@@ -90,9 +92,10 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
     A peer's cell has p50 / p99, with b at the best p50 and u where a user's function made the
     sums. Ours have p50, and p50 and p99 as shares of the best peer's: below 1 we are faster.
+    Bare loops have p50 and its share: less is hardly to be had by copying.
     """
     names = list(rows[0]["contenders"])
-    lines = [["bytes", "barrier", *(OURS.get(name, name) for name in names)]]
+    lines = [["bytes", "barrier", *((OURS | BARE).get(name, name) for name in names)]]
     for row in rows:
         barrier = micros(row["barrier_us"]) if "barrier_us" in row else "-"
         cells = [size(row["bytes"]), f"{barrier} {row.get('mode', '')}".strip()]
@@ -100,6 +103,10 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             got = row["contenders"].get(name, {})
             if "p50_us" not in got:
                 cells.append("failed")
+            elif name in BARE:
+                ratio = row.get("ratio", {}).get(name)
+                share = f"  {ratio['p50']:.2f}" if ratio else ""
+                cells.append(micros(got["p50_us"]) + share)
             elif name in OURS:
                 ratio = row.get("ratio", {}).get(name)
                 shares = f"  {ratio['p50']:.2f}/{ratio['p99']:.2f}" if ratio else ""
@@ -112,8 +119,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join(
         [
-            f"{title(rows[0])}; in us, peers: p50 / p99, b the best; Ringlane from C and Go: "
-            "p50, and p50/p99 over the best peer's",
+            f"{title(rows[0])}; in us, peers: p50 / p99, b the best; bare loops, and Ringlane from "
+            "C and Go: p50, and p50/p99 over the best peer's",
             *("  ".join(c.rjust(w) for c, w in zip(cells, widths)) for cells in lines),
         ]
     )
@@ -158,6 +165,8 @@ COLOURS = {
     "openmpi": "#8c6d31",
     "mpich": "#7b4173",
     "impi": "#3182bd",
+    "bare": "#999999",
+    "bare-window": "#999999",
     "ringlane-go": "#e6550d",
     "ringlane-c": "#e6550d",
     "ringlane-go-window": "#31a354",
@@ -167,12 +176,14 @@ LABELS = {
     "openmpi": "Open MPI",
     "mpich": "MPICH",
     "impi": "Intel MPI",
+    "bare": "Bare loops",
+    "bare-window": "in a window",
     "ringlane-go": "Ringlane, ordinary buffers",
     "ringlane-c": "from C",
     "ringlane-go-window": "Ringlane, buffers in a window",
     "ringlane-c-window": "from C",
 }
-DASHED = ("ringlane-c", "ringlane-c-window")
+DASHED = ("ringlane-c", "ringlane-c-window", "bare-window")
 PANEL_W, PANEL_H, LEFT, TOP, GAP_X, GAP_Y = 400, 280, 64, 132, 84, 66
 
 

@@ -39,13 +39,14 @@ def test_one_slow_round_moves_the_tail_and_not_the_middle() -> None:
 def test_ratios_are_to_the_best_peer_of_each_figure() -> None:
     cells = made(openmpi=2.0, mpich=4.0)
     cells |= {"ringlane-c": {"p50_us": 1.0, "p99_us": 10.0}}
-    cells |= {"ringlane-go-window": {"p50_us": 3.0, "p99_us": 30.0}}
+    cells |= {"ringlane-go-window": {"p50_us": 3.0, "p99_us": 30.0}, **made(bare=0.5)}
     cells["mpich"]["p99_us"] = 5.0
     assert report.rate(cells) == {
         "best_peer": {"p50": "openmpi", "p99": "mpich"},
         "ratio": {
             "ringlane-c": {"p50": 0.5, "p99": 2.0},
             "ringlane-go-window": {"p50": 1.5, "p99": 6.0},
+            "bare": {"p50": 0.25, "p99": 1.0},
         },
     }
 
@@ -72,6 +73,7 @@ def rows(ranks: int, dtype: str, peer: float = 1.0) -> list[dict[str, Any]]:
     made_rows = []
     for nbytes in (8, 65536, 1 << 20):
         cells: dict[str, Any] = {**made(openmpi=nbytes * peer), "mpich": {"failed": "why"}}
+        cells |= made(bare=nbytes / 4)
         cells |= {name: {"p50_us": nbytes / 2, "p99_us": 5 * nbytes} for name in report.OURS}
         cells["openmpi"]["reduced_by"] = "user-function"
         made_rows.append(
@@ -85,22 +87,24 @@ def rows(ranks: int, dtype: str, peer: float = 1.0) -> list[dict[str, Any]]:
 def test_table_has_every_size_and_says_who_failed() -> None:
     title, head, *body = report.table(rows(4, "bf16")).split("\n")
     assert title.startswith("allreduce, sum of bf16, 4 ranks, more ranks than cores;")
-    heads = "bytes barrier openmpi mpich C C window Go Go window"
+    heads = "bytes barrier openmpi mpich bare C C window Go Go window"
     assert " ".join(head.split()) == heads
     assert [line.split()[:4] for line in body] == [
         [number, unit, "0.10", "near"] for number, unit in (("8", "B"), ("64", "KiB"), ("1", "MiB"))
     ]
     assert all("bu " in line and "failed" in line for line in body)
-    assert all(line.count("0.50/0.50") == 4 for line in body)
+    assert all(line.count("0.50/0.50") == 4 and line.count("  0.25") == 1 for line in body)
 
 
 def test_table_fits_a_wide_terminal() -> None:
     given = rows(4, "bf16", peer=0.7)
     for row in given:
         slow = {"p50_us": 123456.0, "p99_us": 456789.0, "reduced_by": "user-function"}
-        row["contenders"] = dict.fromkeys(("openmpi", "mpich", "impi", *report.OURS), slow)
+        row["contenders"] = dict.fromkeys(
+            ("openmpi", "mpich", "impi", *report.BARE, *report.OURS), slow
+        )
         row.update(report.rate(row["contenders"]))
-    assert max(map(len, report.table(given).split("\n"))) <= 160
+    assert max(map(len, report.table(given).split("\n"))) <= 185
 
 
 def test_plot_has_a_line_for_each_contender_that_was_measured() -> None:
@@ -108,7 +112,7 @@ def test_plot_has_a_line_for_each_contender_that_was_measured() -> None:
     text = report.plot([rows(2, "f32") + far, rows(4, "f32"), rows(4, "bf16")], "A <machine>")
     lines = [e for e in ET.fromstring(text).iter() if e.tag.endswith("polyline")]  # noqa: S314
     drawn = [len(line.get("points", "").split()) for line in lines]
-    assert drawn == [3] * 5 * 3
+    assert drawn == [3] * 6 * 3
 
 
 def turn(before: float, after: float) -> Times:
