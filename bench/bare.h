@@ -18,10 +18,12 @@
 enum { PIECE = 8 << 10, SLOTS = 4, BUFFER_MIB = 256, WAYS = 9 };
 enum { PLAIN, CLAIMED, PAST };
 
-static const struct way { bool oneshot; int lines; size_t segment; } ways[WAYS] = {
-	{true, PLAIN, 64 << 10},    {true, CLAIMED, 64 << 10},    {true, PAST, 64 << 10},
-	{false, PLAIN, 64 << 10},   {false, CLAIMED, 64 << 10},   {false, PAST, 64 << 10},
-	{false, PLAIN, 256 << 10},  {false, CLAIMED, 256 << 10},  {false, PAST, 256 << 10},
+static const struct way { const char *name; bool oneshot; int lines; size_t segment; } ways[WAYS] = {
+	{"oneshot", true, PLAIN, 64 << 10},	   {"oneshot-claimed", true, CLAIMED, 64 << 10},
+	{"oneshot-past", true, PAST, 64 << 10},	   {"direct-64K", false, PLAIN, 64 << 10},
+	{"direct-64K-claimed", false, CLAIMED, 64 << 10}, {"direct-64K-past", false, PAST, 64 << 10},
+	{"direct-256K", false, PLAIN, 256 << 10},  {"direct-256K-claimed", false, CLAIMED, 256 << 10},
+	{"direct-256K-past", false, PAST, 256 << 10},
 };
 
 struct flag { _Alignas(128) _Atomic uint64_t count; };
@@ -79,10 +81,10 @@ static void release(void *p, bool in_window)
 		free(p);
 }
 
-static const char *reduced_by(bool bf16)
+static const char *how(bool bf16)
 {
 	(void)bf16;
-	return "native";
+	return way->name;
 }
 
 static void progress(void) {}

@@ -143,7 +143,7 @@ class Times:
 
     seconds: array[float]
     wrong: int
-    reduced_by: str
+    how: str  # the sums are made, or bare loops go
     before: float  # seconds of an empty barrier of the same ranks, just before the calls
     after: float  # and just after
 

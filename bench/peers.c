@@ -121,7 +121,7 @@ static void release(void *p, bool window)
 		free(p);
 }
 
-static const char *reduced_by(bool bf16)
+static const char *how(bool bf16)
 {
 	(void)bf16;
 	return "native";
@@ -167,10 +167,10 @@ static void end(void) { must(rl_close(comm), "close"); }
 
 #ifdef MPIX_BFLOAT16
 #define BF16 MPIX_BFLOAT16
-#define BF16_REDUCED_BY "native"
+#define BF16_HOW "native"
 #else
 #define BF16 MPI_UINT16_T
-#define BF16_REDUCED_BY "user-function"
+#define BF16_HOW "user-function"
 
 /* What a user of an MPI without bf16 writes: a sum over uint16, rounded to even. */
 static void sum_bf16(void *in, void *inout, int *len, MPI_Datatype *type)
@@ -218,7 +218,7 @@ static void release(void *p, bool window)
 	free(p);
 }
 
-static const char *reduced_by(bool bf16) { return bf16 ? BF16_REDUCED_BY : "native"; }
+static const char *how(bool bf16) { return bf16 ? BF16_HOW : "native"; }
 
 static inline void perform(const struct call *c)
 {
@@ -502,7 +502,7 @@ static void command(const char *line, int fd)
 	board->wrong[rank] = wrong(&c);
 	barrier();
 	if (rank == 0)
-		reply(fd, calls, reduced_by(c.bf16), before, after);
+		reply(fd, calls, how(c.bf16), before, after);
 	release(c.in, window);
 	if (c.out != c.in)
 		release(c.out, window);

@@ -178,7 +178,7 @@ def rows_of(
                 continue
             cells[label] = {
                 **report.summary([times.seconds for times in turns[label]]),
-                "reduced_by": turns[label][0].reduced_by,
+                "how": turns[label][0].how,
             }
         row: dict[str, Any] = {"collective": what.collective, "ranks": field.ranks}
         row |= {"dtype": what.dtype, "bytes": what.nbytes, "oversubscribed": field.crowded}

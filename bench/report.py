@@ -113,7 +113,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
                 cells.append(micros(got["p50_us"]) + shares)
             else:
                 best = row.get("best_peer", {}).get("p50") == name
-                marks = "b" * best + "u" * (got.get("reduced_by") == "user-function")
+                marks = "b" * best + "u" * (got.get("how") == "user-function")
                 cells.append(f"{marks} {micros(got['p50_us'])} / {micros(got['p99_us'])}".strip())
         lines.append(cells)
     widths = [max(map(len, column)) for column in zip(*lines)]

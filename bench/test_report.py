@@ -75,7 +75,7 @@ def rows(ranks: int, dtype: str, peer: float = 1.0) -> list[dict[str, Any]]:
         cells: dict[str, Any] = {**made(openmpi=nbytes * peer), "mpich": {"failed": "why"}}
         cells |= made(bare=nbytes / 4)
         cells |= {name: {"p50_us": nbytes / 2, "p99_us": 5 * nbytes} for name in report.OURS}
-        cells["openmpi"]["reduced_by"] = "user-function"
+        cells["openmpi"]["how"] = "user-function"
         made_rows.append(
             {"collective": "allreduce", "ranks": ranks, "dtype": dtype, "bytes": nbytes}
             | {"oversubscribed": ranks > 2, "mode": "near", "barrier_us": 0.1}
@@ -99,7 +99,7 @@ def test_table_has_every_size_and_says_who_failed() -> None:
 def test_table_fits_a_wide_terminal() -> None:
     given = rows(4, "bf16", peer=0.7)
     for row in given:
-        slow = {"p50_us": 123456.0, "p99_us": 456789.0, "reduced_by": "user-function"}
+        slow = {"p50_us": 123456.0, "p99_us": 456789.0, "how": "user-function"}
         row["contenders"] = dict.fromkeys(
             ("openmpi", "mpich", "impi", *report.BARE, *report.OURS), slow
         )
