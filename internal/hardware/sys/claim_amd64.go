@@ -17,6 +17,10 @@ func claim(p *byte, n int) {
 // a detour through microcode there.
 var storesNothing = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VL && vendorIsAMD()
 
+// A prefetch does not wait for its line, and stores do once there are as many as the
+// processor holds.
+var claimsTell = storesNothing
+
 func vendorIsAMD() bool {
 	b, c, d := vendor()
 	return b == 0x68747541 && d == 0x69746e65 && c == 0x444d4163 // "AuthenticAMD"

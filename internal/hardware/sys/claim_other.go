@@ -3,3 +3,5 @@
 package sys
 
 func claim(*byte, int) {}
+
+const claimsTell = false

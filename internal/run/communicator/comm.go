@@ -32,6 +32,7 @@ type peer struct {
 	process sys.Process
 	window  *shm.Window
 	arena   *shm.Window // the memory that it lends, nil for this rank itself
+	distance
 }
 
 // Comm is this rank's part of a communicator: an ordered set of ranks that
@@ -81,6 +82,7 @@ type Comm struct {
 	pieces   []reduce.Source // of terms
 	offers   [][]byte        // by rank, where it wants the chunk last reduced
 	offered  int             // how many do
+	turns    int             // calls that might have written past the caches
 	room     [1][]byte       // of the message that is being written
 
 	barrierIn, barrierOut []byte

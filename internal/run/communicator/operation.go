@@ -22,6 +22,8 @@ type operation struct {
 	parts    [parts]counter
 	in, out  loan
 	borrowed bool // the message received last is a reference
+	passed   bool // the message received last was written past the caches
+	turn     int  // number of this call among those that might write so, once it is one
 	// owed are the channels with messages that refer to memory of the caller.
 	owed []channel.Writer
 
@@ -56,7 +58,7 @@ func (o *operation) begin() {
 	for i := range o.parts {
 		o.parts[i] = counter{step: o.route.starts[i]}
 	}
-	o.in, o.out = loan{}, loan{}
+	o.in, o.out, o.turn = loan{}, loan{}, 0
 	if o.lends {
 		o.in, o.out = c.loanOf(o.call.In), c.loanOf(o.call.Out)
 	}
@@ -160,10 +162,10 @@ func (o *operation) try(next *counter) (bool, *Error) {
 		if !ok {
 			return false, nil
 		}
-		if tag == o.tag {
-			copy(room, o.value(s.Value, at))
+		if tag&lent == 0 {
+			put(room, o.value(s.Value, at), tag&past != 0)
 		}
-		w.Commit(tag)
+		commit(w, tag)
 		return true, nil
 
 	case schedule.Recv:
@@ -174,7 +176,7 @@ func (o *operation) try(next *counter) (bool, *Error) {
 			return false, err
 		}
 		if dst := o.call.Out[at.out : at.out+size]; o.claims(s.Shared) {
-			take(dst, message)
+			o.take(s.Peer, next.round, dst, message)
 		} else {
 			copy(dst, message)
 		}
@@ -188,9 +190,9 @@ func (o *operation) try(next *counter) (bool, *Error) {
 }
 
 // open begins the message of a step, or returns false while its channel is full.
-// The data is to be copied to room, unless the tag says that the message is a
-// reference: its readers can see the memory that the data lies in, or all of
-// them have offered a place for it.
+// The data is to be put into room, past the caches if the tag says so, unless it
+// says that the message is a reference: its readers can see the memory that the
+// data lies in, or all of them have offered a place for it.
 func (o *operation) open(step int, at place) (w channel.Writer, room []byte, tag uint32, ok bool) {
 	s := &o.route.program[step]
 	w = o.writer(s.Peer)
@@ -219,7 +221,9 @@ func (o *operation) open(step int, at place) (w channel.Writer, room []byte, tag
 			return w, nil, o.tag | lent, true
 		}
 	}
-	room, ok = w.Reserve(size)
+	if room, ok = w.Reserve(size); ok && o.passes(s.Peer, size) {
+		return w, room, o.tag | past, true
+	}
 	return w, room, o.tag, ok
 }
 
@@ -269,6 +273,9 @@ func (o *operation) receive(r channel.Reader, peer, size int, offered bool) (mes
 		message, offer = o.comm.borrow(peer, message)
 		tag = o.tag
 	}
+	if o.passed = tag == o.tag|past; o.passed {
+		tag = o.tag
+	}
 	if err := o.accept(peer, tag, len(message), size); err != nil {
 		return nil, nil, false, err
 	}
@@ -304,9 +311,9 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 		}
 		terms = append(terms, term)
 	}
-	dst, wide := o.value(s.Value, at), s.Value == schedule.Partial
+	dst := o.value(s.Value, at)
 	if !o.route.joined[next.step+1] {
-		o.combine(dst, wide, terms, claim, nil)
+		o.combine(next, dst, terms, claim, nil, false)
 	} else {
 		next.waitsFor = o.route.program[next.step+1].Peer
 		w, room, tag, ok := o.open(next.step+1, at)
@@ -318,8 +325,8 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 			c.room[0] = room
 			copies = c.room[:]
 		}
-		o.combine(dst, wide, terms, claim, copies)
-		w.Commit(tag)
+		o.combine(next, dst, terms, claim, copies, tag&past != 0)
+		commit(w, tag)
 	}
 	for _, from := range s.From {
 		if from.Rank != c.rank {
@@ -328,54 +335,6 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 	}
 	clear(terms)
 	return true, nil
-}
-
-// claimed is how many bytes are claimed at a time: little enough to stay in the
-// first level of cache until they are read.
-const claimed = 8 << 10
-
-// take copies what a peer wrote.
-func take(dst, src []byte) {
-	for len(src) > claimed {
-		sys.Claim(src[:claimed])
-		copy(dst, src[:claimed])
-		dst, src = dst[claimed:], src[claimed:]
-	}
-	sys.Claim(src)
-	copy(dst, src)
-}
-
-// claims reports whether the message received last is to be claimed: what this
-// rank alone reads. If several do, or the owner reads too, as of an input that
-// it lends to everyone, they would take the lines from each other.
-func (o *operation) claims(shared bool) bool {
-	return !shared || o.comm.size == 2 && !o.borrowed
-}
-
-// combine runs the kernel, a piece at a time, on terms of which those that claim
-// has bits for are claimed first, and copies the result to where it is wanted.
-func (o *operation) combine(dst []byte, wide bool, terms []reduce.Source, claim uint64, copies [][]byte) {
-	element := o.size(wide)
-	pieces := o.comm.pieces[:len(terms)]
-	elements := claimed / o.wide
-	for at, n := 0, len(dst)/element; at < n; at += elements {
-		end := min(at+elements, n)
-		for i, t := range terms {
-			size := o.size(t.Wide)
-			pieces[i] = reduce.Source{Wide: t.Wide, Data: t.Data[at*size : end*size]}
-			if claim&(1<<i) != 0 {
-				sys.Claim(pieces[i].Data)
-			}
-		}
-		result := dst[at*element : end*element]
-		o.kernel(result, wide, pieces, o.comm.size)
-		for _, there := range copies {
-			if there != nil {
-				copy(there[at*element:], result)
-			}
-		}
-	}
-	clear(pieces)
 }
 
 func (o *operation) writer(peer int) channel.Writer {

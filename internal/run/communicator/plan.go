@@ -140,10 +140,10 @@ func (d description) identity(algorithm, protocol int) uint64 {
 }
 
 // tag marks the messages of call number sequence, so that data of one call is
-// never taken for that of another. Its last bit is free (see lent).
+// never taken for that of another. Its last two bits are free (see lent and past).
 func (p *plan) tag(sequence uint64) uint32 {
 	h := (p.identity ^ sequence) * 0x9e3779b97f4a7c15
-	return uint32(h>>32) &^ lent
+	return uint32(h>>32) &^ (lent | past)
 }
 
 // route is what a collective's way through the ranks does not owe to the size

@@ -1,0 +1,163 @@
+package communicator
+
+import (
+	"time"
+
+	"ringlane/internal/hardware/channel"
+	"ringlane/internal/hardware/reduce"
+	"ringlane/internal/hardware/sys"
+	"ringlane/internal/model/schedule"
+)
+
+// Cache lines on their way from core to core. Within one L3 a writer puts them into
+// its cache and the reader claims them there. From another L3 each line takes twice
+// to three times as long, both ways, and a writer that goes past the caches saves
+// the way to fetch them; within one L3 that would double the time of a call. So a
+// rank finds out how far its peers are, by the time that a claim takes, and keeps
+// looking: the host of a virtual machine moves its processors.
+const (
+	// claimed is how many bytes are claimed at a time: little enough to stay in
+	// the first level of cache until they are read.
+	claimed = 8 << 10
+	// past is the bit of a tag that says that the data was written past the
+	// caches: it is not worth claiming.
+	past = 2
+)
+
+// distance is what is known of the way to a peer.
+type distance struct{ row uint8 } // claims in a row that took long
+
+const (
+	// farFrom is how long it takes to claim so many bytes from another L3: 0.36 µs
+	// and more on Zen 4, where it takes 0.1 to 0.25 within one.
+	farFrom = 300 * time.Nanosecond
+	// farAfter is how many claims in a row have to take as long; a single one may
+	// have been interrupted.
+	farAfter = 8
+	// pastInRow calls go past the caches before one goes through them, so that
+	// readers can measure.
+	pastInRow = 15
+)
+
+func (d *distance) far() bool { return d.row >= farAfter }
+
+func (d *distance) judge(took time.Duration) {
+	if took < farFrom {
+		d.row = 0
+	} else if !d.far() {
+		d.row++
+	}
+}
+
+// passes reports whether a message of this size goes past the caches to peer.
+func (o *operation) passes(peer, size int) bool {
+	if size < claimed || !o.lends { // ll has flags among the data
+		return false
+	}
+	if o.turn == 0 {
+		o.comm.turns++
+		o.turn = o.comm.turns
+	}
+	return o.turn%(pastInRow+1) != 0 && o.comm.far(peer)
+}
+
+// far reports whether a peer is far, or every one.
+func (c *Comm) far(peer int) bool {
+	if peer != schedule.Everyone {
+		return c.peers[peer].distance.far()
+	}
+	for p := range c.peers {
+		if p != c.rank && !c.peers[p].distance.far() {
+			return false
+		}
+	}
+	return true
+}
+
+// put copies data into a slot.
+func put(room, data []byte, past bool) {
+	if past {
+		sys.CopyPast(room, data)
+	} else {
+		copy(room, data)
+	}
+}
+
+func commit(w channel.Writer, tag uint32) {
+	if tag&past != 0 {
+		sys.Fence()
+	}
+	w.Commit(tag)
+}
+
+// claims reports whether the message received last is to be claimed: what this
+// rank alone reads. If several do, or the owner reads too, as of an input that
+// it lends to everyone, they would take the lines from each other.
+func (o *operation) claims(shared bool) bool {
+	return !o.passed && (!shared || o.comm.size == 2 && !o.borrowed)
+}
+
+// claim claims the first piece of a message, and learns from that how far its
+// writer is. What is lent may come from memory, and a later segment may have been
+// fetched ahead.
+func (o *operation) claim(peer, round int, piece []byte) {
+	if len(piece) < claimed || o.borrowed || round > 0 || !sys.ClaimsTell() {
+		sys.Claim(piece)
+		return
+	}
+	began := o.comm.clock()
+	sys.Claim(piece)
+	o.comm.peers[peer].distance.judge(o.comm.clock() - began)
+}
+
+// take copies a message from peer that is to be claimed.
+func (o *operation) take(peer, round int, dst, src []byte) {
+	n := min(claimed, len(src))
+	o.claim(peer, round, src[:n])
+	copy(dst, src[:n])
+	take(dst[n:], src[n:])
+}
+
+// take copies what a peer wrote.
+func take(dst, src []byte) {
+	for len(src) > 0 {
+		n := min(claimed, len(src))
+		sys.Claim(src[:n])
+		copy(dst, src[:n])
+		dst, src = dst[n:], src[n:]
+	}
+}
+
+// combine runs the kernel for the step at next, a piece at a time, on its terms, of
+// which those that claim has bits for are claimed first, and copies the result to
+// where it is wanted.
+func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, claim uint64, copies [][]byte, past bool) {
+	s := &o.route.program[next.step]
+	wide := s.Value == schedule.Partial
+	element := o.size(wide)
+	pieces := o.comm.pieces[:len(terms)]
+	elements := claimed / o.wide
+	for at, n := 0, len(dst)/element; at < n; at += elements {
+		end := min(at+elements, n)
+		for i, t := range terms {
+			size := o.size(t.Wide)
+			piece := t.Data[at*size : end*size]
+			pieces[i] = reduce.Source{Wide: t.Wide, Data: piece}
+			switch {
+			case claim&(1<<i) == 0:
+			case at == 0:
+				o.claim(s.From[i].Rank, next.round, piece)
+			default:
+				sys.Claim(piece)
+			}
+		}
+		result := dst[at*element : end*element]
+		o.kernel(result, wide, pieces, o.comm.size)
+		for _, there := range copies {
+			if there != nil {
+				put(there[at*element:][:len(result)], result, past)
+			}
+		}
+	}
+	clear(pieces)
+}

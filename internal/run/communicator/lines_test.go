@@ -1,0 +1,82 @@
+package communicator
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"ringlane/internal/hardware/reduce"
+	"ringlane/internal/model/dtype"
+	"ringlane/internal/model/schedule"
+)
+
+func TestDistance(t *testing.T) {
+	const near, far = farFrom - 1, farFrom
+	long := func(n int) []time.Duration {
+		list := make([]time.Duration, n)
+		for i := range list {
+			list[i] = far
+		}
+		return list
+	}
+	for _, c := range []struct {
+		name  string
+		times []time.Duration
+		far   bool
+	}{
+		{"nothing is known", nil, false},
+		{"some claims were interrupted", long(farAfter - 1), false},
+		{"all take long", long(farAfter), true},
+		{"for ever", long(1000), true},
+		{"one was quick in between", append(append(long(farAfter-1), near), far), false},
+		{"it came near", append(long(1000), near), false},
+	} {
+		var d distance
+		for _, took := range c.times {
+			d.judge(took)
+		}
+		if d.far() != c.far {
+			t.Errorf("%s: far is %v", c.name, d.far())
+		}
+	}
+}
+
+// What is written past the caches arrives like everything else, and now and then a
+// call goes through them, to be measured.
+func TestPastTheCaches(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			together(t, n, nil, func(c *Comm) error {
+				past := 0
+				calls := 0
+				for _, count := range []int{100, 3 * claimed, 200_003, 1_000_000} {
+					for range 2 * (pastInRow + 1) {
+						for p := range c.peers {
+							c.peers[p].distance = distance{farAfter}
+						}
+						in, out := make([]int32, count), make([]int32, count)
+						for i := range in {
+							in[i] = int32(value(c.rank, i+calls))
+						}
+						call := Call{Collective: schedule.AllReduce, Type: dtype.I32, Op: dtype.Sum, Count: count, In: reduce.Bytes(in), Out: reduce.Bytes(out)}
+						if err := c.Do(call); err != nil {
+							return err
+						}
+						for i, got := range out {
+							if want := int32(reduced(dtype.Sum, n, i+calls)); got != want {
+								return fmt.Errorf("call %d: element %d of %d is %d, want %d", calls, i, count, got, want)
+							}
+						}
+						if calls++; c.direct.passed {
+							past++
+						}
+					}
+				}
+				if want := 3 * 2 * pastInRow; past != want {
+					return fmt.Errorf("%d of %d calls ended with data written past the caches, want %d", past, calls, want)
+				}
+				return nil
+			})
+		})
+	}
+}
