@@ -49,6 +49,7 @@ type Comm struct {
 	ends       *ends
 	spins      int // polls before a waiting rank offers its core
 	patience   time.Duration
+	farFrom    time.Duration     // what a claim takes if a peer is far
 	warn       func(text string) // told once of an operation that has waited for patience
 	table      collective.Table
 	recorder   *telemetry.Recorder
@@ -82,7 +83,6 @@ type Comm struct {
 	pieces   []reduce.Source // of terms
 	offers   [][]byte        // by rank, where it wants the chunk last reduced
 	offered  int             // how many do
-	turns    int             // calls that might have written past the caches
 	room     [1][]byte       // of the message that is being written
 
 	barrierIn, barrierOut []byte
@@ -108,6 +108,7 @@ func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena
 		recorder:   telemetry.NewRecorder(),
 		routes:     map[routeKey]*route{},
 		time:       sys.NewClock(),
+		farFrom:    farFrom,
 		partial:    make([]byte, max(l.segment, llPayload)),
 		terms:      make([]reduce.Source, 0, cfg.Size),
 		pieces:     make([]reduce.Source, cfg.Size),

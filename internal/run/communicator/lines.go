@@ -13,14 +13,15 @@ import (
 // its cache and the reader claims them there. From another L3 each line takes twice
 // to three times as long, both ways, and a writer that goes past the caches saves
 // the way to fetch them; within one L3 that would double the time of a call. So a
-// rank finds out how far its peers are, by the time that a claim takes, and keeps
-// looking: the host of a virtual machine moves its processors.
+// rank finds out how far its peers are by the time that its claims take. It keeps
+// looking, since the host of a virtual machine moves its processors: the first piece
+// of each message always goes through the caches.
 const (
 	// claimed is how many bytes are claimed at a time: little enough to stay in
 	// the first level of cache until they are read.
 	claimed = 8 << 10
-	// past is the bit of a tag that says that the data was written past the
-	// caches: it is not worth claiming.
+	// past is the bit of a tag that says that all but the first piece was written
+	// past the caches: it is not worth claiming.
 	past = 2
 )
 
@@ -34,14 +35,11 @@ const (
 	// farAfter is how many claims in a row have to take as long; a single one may
 	// have been interrupted.
 	farAfter = 8
-	// pastInRow calls go past the caches before one goes through them, so that
-	// readers can measure.
-	pastInRow = 15
 )
 
 func (d *distance) far() bool { return d.row >= farAfter }
 
-func (d *distance) judge(took time.Duration) {
+func (d *distance) judge(took, farFrom time.Duration) {
 	if took < farFrom {
 		d.row = 0
 	} else if !d.far() {
@@ -51,14 +49,7 @@ func (d *distance) judge(took time.Duration) {
 
 // passes reports whether a message of this size goes past the caches to peer.
 func (o *operation) passes(peer, size int) bool {
-	if size < claimed || !o.lends { // ll has flags among the data
-		return false
-	}
-	if o.turn == 0 {
-		o.comm.turns++
-		o.turn = o.comm.turns
-	}
-	return o.turn%(pastInRow+1) != 0 && o.comm.far(peer)
+	return size > claimed && o.lends && o.comm.far(peer) // ll has flags among the data
 }
 
 // far reports whether a peer is far, or every one.
@@ -74,12 +65,15 @@ func (c *Comm) far(peer int) bool {
 	return true
 }
 
-// put copies data into a slot.
-func put(room, data []byte, past bool) {
+// put copies data to the place at of a slot.
+func put(room []byte, at int, data []byte, past bool) {
+	through := len(data)
 	if past {
-		sys.CopyPast(room, data)
-	} else {
-		copy(room, data)
+		through = min(max(claimed-at, 0), through)
+	}
+	copy(room[at:], data[:through])
+	if through < len(data) {
+		sys.CopyPast(room[at+through:at+len(data)], data[through:])
 	}
 }
 
@@ -94,7 +88,7 @@ func commit(w channel.Writer, tag uint32) {
 // rank alone reads. If several do, or the owner reads too, as of an input that
 // it lends to everyone, they would take the lines from each other.
 func (o *operation) claims(shared bool) bool {
-	return !o.passed && (!shared || o.comm.size == 2 && !o.borrowed)
+	return !shared || o.comm.size == 2 && !o.borrowed
 }
 
 // claim claims the first piece of a message, and learns from that how far its
@@ -107,15 +101,19 @@ func (o *operation) claim(peer, round int, piece []byte) {
 	}
 	began := o.comm.clock()
 	sys.Claim(piece)
-	o.comm.peers[peer].distance.judge(o.comm.clock() - began)
+	o.comm.peers[peer].distance.judge(o.comm.clock()-began, o.comm.farFrom)
 }
 
-// take copies a message from peer that is to be claimed.
+// take copies the message that was received last, from peer, and claims it.
 func (o *operation) take(peer, round int, dst, src []byte) {
 	n := min(claimed, len(src))
 	o.claim(peer, round, src[:n])
 	copy(dst, src[:n])
-	take(dst[n:], src[n:])
+	if o.passed {
+		copy(dst[n:], src[n:])
+	} else {
+		take(dst[n:], src[n:])
+	}
 }
 
 // take copies what a peer wrote.
@@ -129,9 +127,9 @@ func take(dst, src []byte) {
 }
 
 // combine runs the kernel for the step at next, a piece at a time, on its terms, of
-// which those that claim has bits for are claimed first, and copies the result to
-// where it is wanted.
-func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, claim uint64, copies [][]byte, past bool) {
+// which those that claim has bits for are claimed first, and beyond their first piece
+// those that passed has none for. It copies the result to where it is wanted.
+func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, claim, passed uint64, copies [][]byte, past bool) {
 	s := &o.route.program[next.step]
 	wide := s.Value == schedule.Partial
 	element := o.size(wide)
@@ -147,7 +145,7 @@ func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, cl
 			case claim&(1<<i) == 0:
 			case at == 0:
 				o.claim(s.From[i].Rank, next.round, piece)
-			default:
+			case at*size < claimed || passed&(1<<i) == 0:
 				sys.Claim(piece)
 			}
 		}
@@ -155,7 +153,7 @@ func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, cl
 		o.kernel(result, wide, pieces, o.comm.size)
 		for _, there := range copies {
 			if there != nil {
-				put(there[at*element:][:len(result)], result, past)
+				put(there, at*element, result, past)
 			}
 		}
 	}

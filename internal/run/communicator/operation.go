@@ -22,8 +22,7 @@ type operation struct {
 	parts    [parts]counter
 	in, out  loan
 	borrowed bool // the message received last is a reference
-	passed   bool // the message received last was written past the caches
-	turn     int  // number of this call among those that might write so, once it is one
+	passed   bool // the message received last was written past the caches, all but its first piece
 	// owed are the channels with messages that refer to memory of the caller.
 	owed []channel.Writer
 
@@ -58,7 +57,7 @@ func (o *operation) begin() {
 	for i := range o.parts {
 		o.parts[i] = counter{step: o.route.starts[i]}
 	}
-	o.in, o.out, o.turn = loan{}, loan{}, 0
+	o.in, o.out = loan{}, loan{}
 	if o.lends {
 		o.in, o.out = c.loanOf(o.call.In), c.loanOf(o.call.Out)
 	}
@@ -163,7 +162,7 @@ func (o *operation) try(next *counter) (bool, *Error) {
 			return false, nil
 		}
 		if tag&lent == 0 {
-			put(room, o.value(s.Value, at), tag&past != 0)
+			put(room, 0, o.value(s.Value, at), tag&past != 0)
 		}
 		commit(w, tag)
 		return true, nil
@@ -287,7 +286,7 @@ func (o *operation) receive(r channel.Reader, peer, size int, offered bool) (mes
 func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 	s, c := &o.route.program[next.step], o.comm
 	terms := c.terms[:0]
-	claim := uint64(0) // terms to claim
+	claim, passed := uint64(0), uint64(0) // bits for terms
 	clear(c.offers)
 	c.offered = 0
 	for _, from := range s.From {
@@ -308,12 +307,15 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 			if o.claims(from.Shared) {
 				claim |= 1 << len(terms)
 			}
+			if o.passed {
+				passed |= 1 << len(terms)
+			}
 		}
 		terms = append(terms, term)
 	}
 	dst := o.value(s.Value, at)
 	if !o.route.joined[next.step+1] {
-		o.combine(next, dst, terms, claim, nil, false)
+		o.combine(next, dst, terms, claim, passed, nil, false)
 	} else {
 		next.waitsFor = o.route.program[next.step+1].Peer
 		w, room, tag, ok := o.open(next.step+1, at)
@@ -325,7 +327,7 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 			c.room[0] = room
 			copies = c.room[:]
 		}
-		o.combine(next, dst, terms, claim, copies, tag&past != 0)
+		o.combine(next, dst, terms, claim, passed, copies, tag&past != 0)
 		commit(w, tag)
 	}
 	for _, from := range s.From {
