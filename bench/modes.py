@@ -14,7 +14,7 @@ from contenders import Times
 
 NAMES = ("near", "far", "farther")
 APART = 1.5  # the ratio of barriers that lie in different modes: more than their noise
-FEWEST = 3  # barriers that make a mode
+FEWEST = 3  # barriers that make a mode, and one of a hundred: a mode comes again
 
 Turns = Mapping[str, Sequence[Times]]  # of each contender
 
@@ -24,7 +24,8 @@ def levels(barriers: Iterable[float]) -> list[float]:
     ordered = sorted(barriers)
     starts = [0, *(i for i in range(1, len(ordered)) if ordered[i] > APART * ordered[i - 1])]
     ends = [*starts[1:], len(ordered)]
-    return [ordered[end - 1] for start, end in zip(starts, ends) if end - start >= FEWEST]
+    fewest = max(FEWEST, len(ordered) // 100)
+    return [ordered[end - 1] for start, end in zip(starts, ends) if end - start >= fewest]
 
 
 def mode(times: Times, tops: Sequence[float]) -> int | None:

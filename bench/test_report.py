@@ -122,6 +122,7 @@ def turn(before: float, after: float) -> Times:
 def test_modes_are_told_apart_by_the_barriers_around_turns() -> None:
     tops = modes.levels([0.08, 0.1, 0.09, 0.36, 0.28, 0.38, 4.0])
     assert tops == [0.1, 0.38], "one odd barrier is no mode"
+    assert modes.levels([0.03] * 3 + [0.1] * 400) == [0.1], "nor are three of hundreds"
     near, far, turned = turn(0.08, 0.1), turn(0.38, 0.3), turn(0.08, 0.28)
     odd = turn(0.08, 4.0)
     assert [modes.mode(t, tops) for t in (near, far, turned, odd)] == [0, 1, None, None]
