@@ -2,8 +2,9 @@
  *
  * bench/contenders.py compiles this file against each MPI's mpi.h, with -DRINGLANE against
  * ringlane.h, and with -DBARE against bench/bare.h, where loops stand in for a library. The
- * contenders differ in the few functions of the second part; what is timed, and the barrier before it, is the same code for all. bench/gopeer does the same over
- * Ringlane's Go package: what is changed here is to be changed there.
+ * contenders differ in the few functions of the second part; what is timed, and the barrier
+ * before it, is the same code for all. bench/gopeer does the same over Ringlane's Go package:
+ * what is changed here is to be changed there.
  *
  *     peers DIRECTORY RANKS SHARES
  *

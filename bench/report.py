@@ -92,7 +92,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
     A peer's cell has p50 / p99, with b at the best p50 and u where a user's function made the
     sums. Ours have p50, and p50 and p99 as shares of the best peer's: below 1 we are faster.
-    Bare loops have p50 and its share: less is hardly to be had by copying.
+    Bare loops have p50 and its share: about what copying can reach, and no bound.
     """
     names = list(rows[0]["contenders"])
     lines = [["bytes", "barrier", *((OURS | BARE).get(name, name) for name in names)]]

@@ -53,7 +53,6 @@ func (o *operation) begin() {
 	o.started = max(o.submitted, c.turn)
 	o.plan = c.planFor(&o.call, o.plan)
 	o.tag = o.plan.tag(o.sequence)
-	c.offered = 0
 	for i := range o.parts {
 		o.parts[i] = counter{step: o.route.starts[i]}
 	}
