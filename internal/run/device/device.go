@@ -54,6 +54,7 @@ type Comm struct {
 	calls     uint64 // collectives enqueued
 	beside    cuda.Stream
 	shares    bool   // what runs in beside shares the GPU
+	few       int    // blocks that a call has there
 	messages  uint64 // launches for messages
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"ringlane/internal/hardware/cuda"
+	"ringlane/internal/logic/collective"
 	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/communicator"
 )
@@ -97,22 +98,32 @@ func (d *Comm) Beside(s cuda.Stream) error {
 	if err := d.usable(); err != nil {
 		return err
 	}
-	d.beside, d.shares = s, true
+	d.beside, d.shares, d.few = s, true, besideBlocks
 	return nil
 }
 
-// besideBlocks leave three quarters of a large GPU alone. A block that waits keeps a
-// multiprocessor from all other work: where all calls took 128, a training step on
-// two H200 was 74 ms long, with NCCL 57, though the sums alone took less time.
+// besideBlocks leave most of a large GPU alone: a block that waits keeps a
+// multiprocessor from all other work.
 const besideBlocks = 32
 
-// blocks is how many a plan's kernel has in s. Without flags rows are the same
-// whatever blocks move them, so that ranks need not agree.
+// blocks is how many a plan's kernel has in s. What goes straight to peers goes the same
+// way whatever blocks move it, so that ranks need not agree: rows without flags, and
+// pieces, whose rings each block has as many of.
 func (d *Comm) blocks(p *plan, s cuda.Stream) uint32 {
-	if p.choice.Sentinel && d.shares && s == d.beside && d.devices.DeviceOverride.Blocks == 0 {
-		return uint32(min(p.choice.Blocks, besideBlocks))
+	all := p.choice.Blocks
+	straight := p.choice.Algorithm != collective.Ring && p.choice.Algorithm != collective.Hierarchical
+	if !d.shares || s != d.beside || d.devices.DeviceOverride.Blocks != 0 || p.choice.Line != 0 || !straight {
+		return uint32(all)
 	}
-	return uint32(p.choice.Blocks)
+	if p.choice.Sentinel {
+		return uint32(min(all, d.few))
+	}
+	for few := min(all, d.few); few > d.few/2; few-- {
+		if all%few == 0 {
+			return uint32(few)
+		}
+	}
+	return uint32(all)
 }
 
 func (d *Comm) refused(p *plan, err error) error {

@@ -314,6 +314,7 @@ func (d *Comm) address(x *kernels.Exchange, c collective.DeviceChoice) {
 	x.State, x.Control = uint64(d.memory.state), uint64(d.memory.control.Pointer())
 	x.Deadline = uint64(d.comm.Timeout())
 	x.Geometry = d.geometry
+	x.Geometry.Rings = uint32(c.Blocks)
 	switch {
 	case c.Sentinel:
 		x.Geometry.LineHalf = uint64(d.devices.Layout.Area)

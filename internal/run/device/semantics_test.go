@@ -224,30 +224,63 @@ func TestSentinelBlocks(t *testing.T) {
 	})
 }
 
+// TestRings has ranks move pieces through the same rings, with as many blocks as they
+// like.
+func TestRings(t *testing.T) {
+	const rings = 12
+	start := seed(t)
+	t.Setenv("RINGLANE_DEVICE_WINDOW", "4M")
+	together(t, atMost(t, 3), func(r *rank) error {
+		random := rand.New(rand.NewPCG(start, 0))
+		r.devices.Blocks, r.devices.Slots, r.devices.Line = rings, true, 128
+		r.must(r.Beside(r.stream))
+		kinds := []schedule.Collective{schedule.AllReduce, schedule.ReduceScatter, schedule.AllGather, schedule.AllToAll, schedule.Broadcast}
+		for range 40 {
+			call := randomCall(random, r.size, kinds)
+			call.Count = 1 + random.IntN(120<<10/call.Type.Size()) // up to 30 pieces
+			r.few = []int{1, 2, 3, 4, 6, rings}[(random.IntN(6)+r.rank)%6]
+			if c := r.Describe(call); c.Protocol() != "slot" {
+				return fmt.Errorf("%v by %v", &call, c)
+			}
+			r.check(random, call, random.IntN(3) == 0)
+		}
+		return nil
+	})
+}
+
 // TestBeside has calls in a stream that shares the GPU take few blocks, where other
 // ranks need not take as many.
 func TestBeside(t *testing.T) {
-	const few, many = 32, 128
 	d := &Comm{}
-	plans := map[bool]*plan{}
-	for _, sentinel := range []bool{false, true} {
-		plans[sentinel] = &plan{choice: collective.DeviceChoice{Sentinel: sentinel, Blocks: many}}
+	plan := func(c collective.DeviceChoice) *plan { return &plan{choice: c} }
+	rows := plan(collective.DeviceChoice{Algorithm: "direct", Sentinel: true, Blocks: 128})
+	if got := d.blocks(rows, 0); got != 128 {
+		t.Errorf("%d blocks where nobody has said anything, want 128", got)
 	}
-	if got := d.blocks(plans[true], 0); got != many {
-		t.Errorf("%d blocks where nobody has said anything, want %d", got, many)
-	}
-	d.beside, d.shares = 7, true
+	d.beside, d.shares, d.few = 7, true, 32
 	for _, test := range []struct {
-		sentinel bool
-		stream   cuda.Stream
-		want     uint32
-	}{{true, 7, few}, {true, 8, many}, {false, 7, many}} {
-		if got := d.blocks(plans[test.sentinel], test.stream); got != test.want {
-			t.Errorf("without flags %v, stream %d: %d blocks, want %d", test.sentinel, test.stream, got, test.want)
+		choice collective.DeviceChoice
+		stream cuda.Stream
+		want   uint32
+	}{
+		{rows.choice, 7, 32},
+		{rows.choice, 8, 128},
+		{collective.DeviceChoice{Algorithm: "direct", Sentinel: true, Blocks: 20}, 7, 20},
+		{collective.DeviceChoice{Algorithm: "direct", Blocks: 128}, 7, 32},
+		{collective.DeviceChoice{Algorithm: "direct", Blocks: 128}, 8, 128},
+		{collective.DeviceChoice{Algorithm: "direct", Blocks: 48}, 7, 24},
+		{collective.DeviceChoice{Algorithm: "direct", Blocks: 20}, 7, 20},
+		{collective.DeviceChoice{Algorithm: "direct", Blocks: 37}, 7, 37}, // only one block is a divisor
+		{collective.DeviceChoice{Algorithm: "direct", Line: 128, Blocks: 64}, 7, 64},
+		{collective.DeviceChoice{Algorithm: "ring", Blocks: 48}, 7, 48},
+		{collective.DeviceChoice{Algorithm: "hierarchical", Blocks: 64}, 7, 64},
+	} {
+		if got := d.blocks(plan(test.choice), test.stream); got != test.want {
+			t.Errorf("%v in stream %d: %d blocks, want %d", test.choice, test.stream, got, test.want)
 		}
 	}
-	d.devices.DeviceOverride.Blocks = many
-	if got := d.blocks(plans[true], 7); got != many {
-		t.Errorf("%d blocks where the user asks for %d", got, many)
+	d.devices.DeviceOverride.Blocks = 128
+	if got := d.blocks(rows, 7); got != 128 {
+		t.Errorf("%d blocks where the user asks for 128", got)
 	}
 }

@@ -37,29 +37,20 @@ RL_DEVICE void lead_piece(const Exchange &p, const Role &r, const Leader &l, con
 	const u32 size = vectors(in), divisor = p.op == op_avg ? p.ranks : 1;
 	const Pair *sum = nullptr;
 	Pair *next = nullptr;
-	if (!l.first) {
-		Ring ring = incoming(p, *l.before, 0);
-		sum = slot(p.geometry, ring, *ring.count + k);
-	}
-	if (!l.last) {
-		Ring ring = outgoing(p, *l.after, 0);
-		next = slot(p.geometry, ring, *ring.count + k);
-	} else if (l.onward) {
-		Ring ring = outgoing(p, *l.after, 1);
-		next = slot(p.geometry, ring, *ring.count + k);
-	}
+	if (!l.first)
+		sum = slot(p.geometry, incoming(p, *l.before, 0, k));
+	if (!l.last || l.onward)
+		next = slot(p.geometry, outgoing(p, *l.after, l.last ? 1 : 0, k));
 	for (u32 at = r.thread; at < size; at += r.threads) {
 		typename T::Acc a[2][T::per_word];
 		if (sum)
 			load_partial<T>(sum, at, a);
 		for (u32 i = 0; i <= p.count; i++) {
 			Pair term;
-			if (i == p.position) {
+			if (i == p.position)
 				term = load_vector<whole>(in, at);
-			} else {
-				Ring ring = incoming(p, p.peers[i - (i > p.position)], 0);
-				term = load_pair(slot(p.geometry, ring, *ring.count + k) + at);
-			}
+			else
+				term = load_pair(slot(p.geometry, incoming(p, p.peers[i - (i > p.position)], 0, k)) + at);
 			u64 w[2] = {term.lo, term.hi};
 			add_terms<T>(p.op, !sum && i == 0, a, w);
 		}
@@ -71,10 +62,8 @@ RL_DEVICE void lead_piece(const Exchange &p, const Role &r, const Leader &l, con
 		store_vector<whole>(out, at, v);
 		if (next)
 			next[at] = v;
-		for (u32 i = 0; i < p.count; i++) {
-			Ring ring = outgoing(p, p.peers[i], 1);
-			slot(p.geometry, ring, *ring.count + k)[at] = v;
-		}
+		for (u32 i = 0; i < p.count; i++)
+			slot(p.geometry, outgoing(p, p.peers[i], 1, k))[at] = v;
 	}
 }
 
@@ -88,21 +77,21 @@ template <class T> RL_DEVICE bool lead(const Exchange &p, const Role &r, const L
 		[&](u32 k) {
 			if (r.lane < p.count) {
 				const Peer &peer = p.peers[r.lane];
-				Ring in = incoming(p, peer, 0), out = outgoing(p, peer, 1);
-				return at_least(p, in.head, *in.count + k + 1, peer, at_head) &&
-				       (!l.last || has_room(p, out, *out.count + k, peer));
+				Ring in = incoming(p, peer, 0, k), out = outgoing(p, peer, 1, k);
+				return at_least(p, in.head, in.at + 1, peer, at_head) &&
+				       (!l.last || has_room(p, out, out.at, peer));
 			}
 			if (r.lane != lane_chain)
 				return true;
 			if (!l.first) {
-				Ring in = incoming(p, *l.before, 0);
-				if (!at_least(p, in.head, *in.count + k + 1, *l.before, at_head))
+				Ring in = incoming(p, *l.before, 0, k);
+				if (!at_least(p, in.head, in.at + 1, *l.before, at_head))
 					return false;
 			}
 			if (!sends)
 				return true;
-			Ring out = outgoing(p, *l.after, stream);
-			return has_room(p, out, *out.count + k, *l.after);
+			Ring out = outgoing(p, *l.after, stream, k);
+			return has_room(p, out, out.at, *l.after);
 		},
 		[&](u32 k) {
 			Span in = piece(p, p.in, 0, p.own_bytes, k), out = piece(p, p.out, 0, p.own_bytes, k);
@@ -115,18 +104,18 @@ template <class T> RL_DEVICE bool lead(const Exchange &p, const Role &r, const L
 			fence_system();
 			if (r.lane < p.count) {
 				const Peer &peer = p.peers[r.lane];
-				Ring in = incoming(p, peer, 0), out = outgoing(p, peer, 1);
+				Ring in = incoming(p, peer, 0, k), out = outgoing(p, peer, 1, k);
 				if (l.last)
-					store_relaxed((u64 *)out.head, *out.count + k + 1);
-				store_relaxed((u64 *)in.credit, *in.count + k + 1);
+					store_relaxed((u64 *)out.head, out.at + 1);
+				store_relaxed((u64 *)in.credit, in.at + 1);
 			} else if (r.lane == lane_chain) {
 				if (sends) {
-					Ring out = outgoing(p, *l.after, stream);
-					store_relaxed((u64 *)out.head, *out.count + k + 1);
+					Ring out = outgoing(p, *l.after, stream, k);
+					store_relaxed((u64 *)out.head, out.at + 1);
 				}
 				if (!l.first) {
-					Ring in = incoming(p, *l.before, 0);
-					store_relaxed((u64 *)in.credit, *in.count + k + 1);
+					Ring in = incoming(p, *l.before, 0, k);
+					store_relaxed((u64 *)in.credit, in.at + 1);
 				}
 			}
 		});
@@ -135,22 +124,17 @@ template <class T> RL_DEVICE bool lead(const Exchange &p, const Role &r, const L
 template <bool whole>
 RL_DEVICE void show_piece(const Exchange &p, const Role &r, const Leader &l, const Span &out, u32 k)
 {
-	Ring from = incoming(p, *l.before, 1);
-	const Pair *source = slot(p.geometry, from, *from.count + k);
+	const Pair *source = slot(p.geometry, incoming(p, *l.before, 1, k));
 	Pair *next = nullptr;
-	if (l.onward) {
-		Ring ring = outgoing(p, *l.after, 1);
-		next = slot(p.geometry, ring, *ring.count + k);
-	}
+	if (l.onward)
+		next = slot(p.geometry, outgoing(p, *l.after, 1, k));
 	for (u32 at = r.thread; at < vectors(out); at += r.threads) {
 		Pair v = load_pair(source + at);
 		store_vector<whole>(out, at, v);
 		if (next)
 			next[at] = v;
-		for (u32 i = 0; i < p.count; i++) {
-			Ring ring = outgoing(p, p.peers[i], 1);
-			slot(p.geometry, ring, *ring.count + k)[at] = v;
-		}
+		for (u32 i = 0; i < p.count; i++)
+			slot(p.geometry, outgoing(p, p.peers[i], 1, k))[at] = v;
 	}
 }
 
@@ -162,14 +146,14 @@ RL_DEVICE bool show(const Exchange &p, const Role &r, const Leader &l)
 		[&](u32 k) {
 			if (r.lane < p.count) {
 				const Peer &peer = p.peers[r.lane];
-				Ring out = outgoing(p, peer, 1);
-				return has_room(p, out, *out.count + k, peer);
+				Ring out = outgoing(p, peer, 1, k);
+				return has_room(p, out, out.at, peer);
 			}
 			if (r.lane != lane_chain)
 				return true;
-			Ring in = incoming(p, *l.before, 1), out = outgoing(p, *l.after, 1);
-			return at_least(p, in.head, *in.count + k + 1, *l.before, at_head) &&
-			       (!l.onward || has_room(p, out, *out.count + k, *l.after));
+			Ring in = incoming(p, *l.before, 1, k), out = outgoing(p, *l.after, 1, k);
+			return at_least(p, in.head, in.at + 1, *l.before, at_head) &&
+			       (!l.onward || has_room(p, out, out.at, *l.after));
 		},
 		[&](u32 k) {
 			Span out = piece(p, p.out, 0, p.own_bytes, k);
@@ -181,13 +165,13 @@ RL_DEVICE bool show(const Exchange &p, const Role &r, const Leader &l)
 		[&](u32 k) {
 			fence_system();
 			if (r.lane < p.count) {
-				Ring out = outgoing(p, p.peers[r.lane], 1);
-				store_relaxed((u64 *)out.head, *out.count + k + 1);
+				Ring out = outgoing(p, p.peers[r.lane], 1, k);
+				store_relaxed((u64 *)out.head, out.at + 1);
 			} else if (r.lane == lane_chain) {
-				Ring in = incoming(p, *l.before, 1), out = outgoing(p, *l.after, 1);
+				Ring in = incoming(p, *l.before, 1, k), out = outgoing(p, *l.after, 1, k);
 				if (l.onward)
-					store_relaxed((u64 *)out.head, *out.count + k + 1);
-				store_relaxed((u64 *)in.credit, *in.count + k + 1);
+					store_relaxed((u64 *)out.head, out.at + 1);
+				store_relaxed((u64 *)in.credit, in.at + 1);
 			}
 		});
 }
@@ -198,19 +182,19 @@ RL_DEVICE void tally_leader(const Exchange &p, const Role &r, const Peer *from, 
 			    u32 to_stream, bool takes, bool shows)
 {
 	barrier(barrier_meet + r.id, everyone(r));
-	const u32 n = pieces(p, p.own_bytes);
+	State *state = (State *)p.state;
 	if (r.thread < p.count) {
 		const Peer &peer = p.peers[r.thread];
 		if (takes)
-			*incoming(p, peer, 0).count += n;
+			tally(p, state->received[0], peer, p.own_bytes);
 		if (shows)
-			*outgoing(p, peer, 1).count += n;
+			tally(p, state->sent[1], peer, p.own_bytes);
 	}
 	if (r.thread == lane_chain) {
 		if (from)
-			*incoming(p, *from, from_stream).count += n;
+			tally(p, state->received[from_stream], *from, p.own_bytes);
 		if (to)
-			*outgoing(p, *to, to_stream).count += n;
+			tally(p, state->sent[to_stream], *to, p.own_bytes);
 	}
 }
 

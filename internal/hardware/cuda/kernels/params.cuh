@@ -34,8 +34,8 @@ struct Geometry {
 	u64 line_half;	// bytes, a multiple of 512; of an area, where there are no flags
 	u32 slots;	// in a ring, a power of two
 	u32 slot_bytes; // a multiple of 512
-	u32 bulk_blocks;
-	u32 unused;
+	u32 bulk_blocks; // that have rings
+	u32 rings;	 // that a call's pieces go through
 };
 
 // Peer is one other rank of a call. Ranges are in bytes.

@@ -24,7 +24,7 @@ type Geometry struct {
 	Slots      uint32 // in a ring, a power of two
 	SlotBytes  uint32 // a multiple of RowBytes
 	BulkBlocks uint32 // that have rings
-	_          uint32
+	Rings      uint32 // that a call's pieces go through
 }
 
 // ControlBytes is how many bytes at the start of a part must begin as zeros.

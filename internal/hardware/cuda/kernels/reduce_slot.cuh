@@ -20,8 +20,7 @@ RL_DEVICE void reduce_piece(const Exchange &p, const Role &r, const Span &own, c
 					if (at + j * r.threads < size)
 						term[j] = load_vector<whole>(own, at + j * r.threads);
 			} else {
-				Ring ring = incoming(p, p.peers[i - (i > p.position)], 0);
-				const Pair *from = slot(p.geometry, ring, *ring.count + k);
+				const Pair *from = slot(p.geometry, incoming(p, p.peers[i - (i > p.position)], 0, k));
 #pragma unroll
 				for (u32 j = 0; j < n; j++)
 					if (at + j * r.threads < size)
@@ -44,8 +43,7 @@ RL_DEVICE void reduce_piece(const Exchange &p, const Role &r, const Span &own, c
 			if (at + j * r.threads < size)
 				store_vector<whole>(out, at + j * r.threads, v[j]);
 		for (u32 i = 0; p.publish && i < p.count; i++) {
-			Ring ring = outgoing(p, p.peers[(p.position + i) % p.count], 1);
-			Pair *to = slot(p.geometry, ring, *ring.count + k);
+			Pair *to = slot(p.geometry, outgoing(p, p.peers[(p.position + i) % p.count], 1, k));
 #pragma unroll
 			for (u32 j = 0; j < n; j++)
 				if (at + j * r.threads < size)
@@ -64,9 +62,9 @@ template <class T> RL_DEVICE bool reduce_all(const Exchange &p, const Role &r)
 			if (r.lane >= p.count)
 				return true;
 			const Peer &peer = p.peers[r.lane];
-			Ring in = incoming(p, peer, 0), out = outgoing(p, peer, 1);
-			return at_least(p, in.head, *in.count + k + 1, peer, at_head) &&
-			       (!p.publish || has_room(p, out, *out.count + k, peer));
+			Ring in = incoming(p, peer, 0, k), out = outgoing(p, peer, 1, k);
+			return at_least(p, in.head, in.at + 1, peer, at_head) &&
+			       (!p.publish || has_room(p, out, out.at, peer));
 		},
 		[&](u32 k) {
 			Span own = piece(p, p.in, p.own_in, p.own_bytes, k);
@@ -80,11 +78,11 @@ template <class T> RL_DEVICE bool reduce_all(const Exchange &p, const Role &r)
 			if (r.lane >= p.count)
 				return;
 			const Peer &peer = p.peers[r.lane];
-			Ring in = incoming(p, peer, 0), out = outgoing(p, peer, 1);
+			Ring in = incoming(p, peer, 0, k), out = outgoing(p, peer, 1, k);
 			fence_system();
 			if (p.publish)
-				store_relaxed((u64 *)out.head, *out.count + k + 1);
-			store_relaxed((u64 *)in.credit, *in.count + k + 1);
+				store_relaxed((u64 *)out.head, out.at + 1);
+			store_relaxed((u64 *)in.credit, in.at + 1);
 		});
 }
 

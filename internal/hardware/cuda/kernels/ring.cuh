@@ -137,8 +137,9 @@ template <class T, bool reduces, bool gathers> RL_DEVICE void ring(const Exchang
 	const Role r = Role::of(1, gone);
 	const Peer &next = p.peers[0], &prev = p.peers[p.ranks - 2];
 	const u64 total = next.send_bytes, chunk = p.own_bytes;
-	const Ring to = outgoing(p, next, 0), from = incoming(p, prev, 0);
-	const u64 sent = *to.count, received = *from.count;
+	// As many blocks as rings here: what goes round is more than the pieces of a message.
+	const Ring to = outgoing(p, next, 0, 0), from = incoming(p, prev, 0, 0);
+	const u64 sent = to.at, received = from.at;
 	const u32 mine = pieces(p, chunk), each = hops<reduces, gathers>(p.ranks), steps = mine * each;
 
 	// Slots that this block has sent and received before a step.
@@ -191,7 +192,8 @@ template <class T, bool reduces, bool gathers> RL_DEVICE void ring(const Exchang
 		return;
 	barrier(barrier_meet, everyone(r));
 	if (r.thread == 0) {
-		*to.count = sent + (u64)mine * (each - 1);
-		*from.count = received + (u64)mine * (each - 1);
+		State *state = (State *)p.state;
+		state->sent[0][block()][next.rank] = sent + (u64)mine * (each - 1);
+		state->received[0][block()][prev.rank] = received + (u64)mine * (each - 1);
 	}
 }

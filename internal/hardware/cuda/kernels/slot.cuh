@@ -2,11 +2,15 @@
 // slots emptied. The data may arrive in any order; a thread fences after the
 // block's stores and then counts, so a slot costs one fence.
 //
-// A piece of a message fills a slot. Piece k belongs to block k mod blocks, which
-// has rings of its own towards every peer. The warps of a block share out the
-// roles, so that what one role waits for does not hold up another. In each role
-// one warp, the keeper, waits and counts while the others move data: it lets
-// them into the next slot before it fences behind the last.
+// A piece of a message fills a slot. Piece k goes through ring k mod rings, and block
+// k mod blocks moves it. Ranks agree on rings; each has as many blocks as it likes, of
+// which rings are a multiple, so that a ring is one block's. None waits in a circle: a
+// block takes pieces in order, and a piece waits only for the same one elsewhere, and
+// for those before it.
+//
+// The warps of a block share out the roles, so that what one role waits for does not
+// hold up another. In each role one warp, the keeper, waits and counts while the others
+// move data: it lets them into the next slot before it fences behind the last.
 #pragma once
 #include "element.cuh"
 #include "user.cuh"
@@ -92,53 +96,61 @@ RL_DEVICE bool pump(const Role &r, u32 steps, Ready ready, Move move, Done done)
 	return true;
 }
 
-// Ring is one direction of a stream with one peer, as this block sees it. All
+// Ring is one direction of a stream with one peer, where a piece goes through. All
 // counts are since the communicator was made.
 struct Ring {
 	u64 slots, head, credit; // addresses
-	u64 *count;		 // of slots, in State
+	u64 at;			 // the number of the piece's slot
 };
 
-RL_DEVICE u64 counter_at(u32 kind, u32 stream)
+RL_DEVICE u64 counter_at(u32 kind, u32 stream, u32 ring)
 {
-	return kind * (u64)counters_bytes + (stream * (u64)max_blocks + block()) * sizeof(u64);
+	return kind * (u64)counters_bytes + (stream * (u64)max_blocks + ring) * sizeof(u64);
 }
 
-RL_DEVICE u64 slots_at(const Geometry &g, u32 stream)
+RL_DEVICE u64 slots_at(const Geometry &g, u32 stream, u32 ring)
 {
-	u64 ring = (u64)g.slots * g.slot_bytes;
-	return 2 * g.line_half + 2 * (u64)counters_bytes + (stream * (u64)g.bulk_blocks + block()) * ring;
+	u64 bytes = (u64)g.slots * g.slot_bytes;
+	return 2 * g.line_half + 2 * (u64)counters_bytes + (stream * (u64)g.bulk_blocks + ring) * bytes;
 }
 
-// outgoing is the ring in the peer's part: this rank fills it and counts there;
-// the peer counts what it has emptied in this rank's part.
-RL_DEVICE Ring outgoing(const Exchange &p, const Peer &peer, u32 stream)
+// outgoing is the ring of this block's piece i in the peer's part: this rank fills it
+// and counts there; the peer counts what it has emptied in this rank's part.
+RL_DEVICE Ring outgoing(const Exchange &p, const Peer &peer, u32 stream, u32 i)
 {
 	u64 counters = 2 * p.geometry.line_half;
-	return Ring{peer.outbox + slots_at(p.geometry, stream), peer.outbox + counters + counter_at(0, stream),
-		    peer.inbox + counters + counter_at(1, stream),
-		    &((State *)p.state)->sent[stream][block()][peer.rank]};
+	u32 k = block() + i * blocks(), ring = k % p.geometry.rings;
+	return Ring{peer.outbox + slots_at(p.geometry, stream, ring),
+		    peer.outbox + counters + counter_at(0, stream, ring),
+		    peer.inbox + counters + counter_at(1, stream, ring),
+		    ((State *)p.state)->sent[stream][ring][peer.rank] + k / p.geometry.rings};
 }
 
-RL_DEVICE Ring incoming(const Exchange &p, const Peer &peer, u32 stream)
+RL_DEVICE Ring incoming(const Exchange &p, const Peer &peer, u32 stream, u32 i)
 {
 	u64 counters = 2 * p.geometry.line_half;
-	return Ring{peer.inbox + slots_at(p.geometry, stream), peer.inbox + counters + counter_at(0, stream),
-		    peer.outbox + counters + counter_at(1, stream),
-		    &((State *)p.state)->received[stream][block()][peer.rank]};
+	u32 k = block() + i * blocks(), ring = k % p.geometry.rings;
+	return Ring{peer.inbox + slots_at(p.geometry, stream, ring),
+		    peer.inbox + counters + counter_at(0, stream, ring),
+		    peer.outbox + counters + counter_at(1, stream, ring),
+		    ((State *)p.state)->received[stream][ring][peer.rank] + k / p.geometry.rings};
 }
 
-RL_DEVICE Pair *slot(const Geometry &g, const Ring &r, u64 count)
+// slot is that of number at in a ring.
+RL_DEVICE Pair *slot(const Geometry &g, const Ring &r, u64 at)
 {
-	return (Pair *)(r.slots + ((u32)count & (g.slots - 1)) * g.slot_bytes);
+	return (Pair *)(r.slots + ((u32)at & (g.slots - 1)) * g.slot_bytes);
 }
+
+RL_DEVICE Pair *slot(const Geometry &g, const Ring &r) { return slot(g, r, r.at); }
+
+// every is how many of numbers up to n are first, first + step, ...
+RL_DEVICE u32 every(u32 n, u32 first, u32 step) { return n > first ? (n - first + step - 1) / step : 0; }
+
+RL_DEVICE u32 all_pieces(const Exchange &p, u64 bytes) { return (u32)((bytes + (1ull << p.piece) - 1) >> p.piece); }
 
 // pieces is how many of a message's pieces this block moves.
-RL_DEVICE u32 pieces(const Exchange &p, u64 bytes)
-{
-	u32 n = (u32)((bytes + (1ull << p.piece) - 1) >> p.piece);
-	return n > block() ? (n - block() + blocks() - 1) / blocks() : 0;
-}
+RL_DEVICE u32 pieces(const Exchange &p, u64 bytes) { return every(all_pieces(p, bytes), block(), blocks()); }
 
 // piece is piece i of this block.
 RL_DEVICE Span piece(const Exchange &p, u64 buffer, u64 at, u64 bytes, u32 i)
@@ -157,10 +169,10 @@ RL_DEVICE bool at_least(const Exchange &p, u64 counter, u64 target, const Peer &
 	return true;
 }
 
-// has_room waits until slot number count of the ring is free.
-RL_DEVICE bool has_room(const Exchange &p, const Ring &ring, u64 count, const Peer &peer)
+// has_room waits until slot number at of the ring is free.
+RL_DEVICE bool has_room(const Exchange &p, const Ring &ring, u64 at, const Peer &peer)
 {
-	return count < p.geometry.slots || at_least(p, ring.credit, count - p.geometry.slots + 1, peer, at_credit);
+	return at < p.geometry.slots || at_least(p, ring.credit, at - p.geometry.slots + 1, peer, at_credit);
 }
 
 // A vector is 16 bytes of a buffer of the user. Whole ones are aligned, and none
@@ -261,16 +273,15 @@ RL_DEVICE bool send_all(const Exchange &p, const Role &r)
 			const Peer &peer = to(s);
 			if (r.lane != 0 || s.piece >= pieces(p, peer.send_bytes))
 				return true;
-			Ring ring = outgoing(p, peer, 0);
-			return has_room(p, ring, *ring.count + s.piece, peer);
+			Ring ring = outgoing(p, peer, 0, s.piece);
+			return has_room(p, ring, ring.at, peer);
 		},
 		[&](u32 step) {
 			Slot s = slot_of(p, step);
 			const Peer &peer = to(s);
 			if (s.piece >= pieces(p, peer.send_bytes))
 				return;
-			Ring ring = outgoing(p, peer, 0);
-			fill(r, slot(p.geometry, ring, *ring.count + s.piece),
+			fill(r, slot(p.geometry, outgoing(p, peer, 0, s.piece)),
 			     piece(p, p.in, peer.send_at, peer.send_bytes, s.piece));
 		},
 		[&](u32 step) {
@@ -278,9 +289,9 @@ RL_DEVICE bool send_all(const Exchange &p, const Role &r)
 			const Peer &peer = to(s);
 			if (r.lane != 0 || s.piece >= pieces(p, peer.send_bytes))
 				return;
-			Ring ring = outgoing(p, peer, 0);
+			Ring ring = outgoing(p, peer, 0, s.piece);
 			fence_system();
-			store_relaxed((u64 *)ring.head, *ring.count + s.piece + 1);
+			store_relaxed((u64 *)ring.head, ring.at + 1);
 		});
 }
 
@@ -302,26 +313,34 @@ RL_DEVICE bool receive_all(const Exchange &p, const Role &r, u32 stream)
 			const Peer &peer = p.peers[s.peer];
 			if (r.lane != 0 || s.piece >= pieces(p, bytes(peer)))
 				return true;
-			Ring ring = incoming(p, peer, stream);
-			return at_least(p, ring.head, *ring.count + s.piece + 1, peer, at_head);
+			Ring ring = incoming(p, peer, stream, s.piece);
+			return at_least(p, ring.head, ring.at + 1, peer, at_head);
 		},
 		[&](u32 step) {
 			Slot s = slot_of(p, step);
 			const Peer &peer = p.peers[s.peer];
 			if (s.piece >= pieces(p, bytes(peer)))
 				return;
-			Ring ring = incoming(p, peer, stream);
 			empty(r, piece(p, p.out, at(peer), bytes(peer), s.piece),
-			      slot(p.geometry, ring, *ring.count + s.piece));
+			      slot(p.geometry, incoming(p, peer, stream, s.piece)));
 		},
 		[&](u32 step) {
 			Slot s = slot_of(p, step);
 			const Peer &peer = p.peers[s.peer];
 			if (r.lane != 0 || s.piece >= pieces(p, bytes(peer)))
 				return;
-			Ring ring = incoming(p, peer, stream);
-			store_release((u64 *)ring.credit, *ring.count + s.piece + 1);
+			Ring ring = incoming(p, peer, stream, s.piece);
+			store_release((u64 *)ring.credit, ring.at + 1);
 		});
+}
+
+// tally adds to the counts of this block's rings with a peer what a message of so many
+// bytes has moved through each.
+RL_DEVICE void tally(const Exchange &p, u64 (&counts)[max_blocks][max_ranks], const Peer &peer, u64 bytes)
+{
+	const u32 n = all_pieces(p, bytes), rings = p.geometry.rings;
+	for (u32 ring = block(); ring < rings; ring += blocks())
+		counts[ring][peer.rank] += every(n, ring, rings);
 }
 
 // tally_sent and tally_received keep the counts of a stream's rings, once its
@@ -331,7 +350,7 @@ RL_DEVICE void tally_sent(const Exchange &p, const Role &r, u32 stream, bool own
 	barrier(barrier_meet + r.id, everyone(r));
 	if (r.thread < p.count) {
 		const Peer &peer = p.peers[r.thread];
-		*outgoing(p, peer, stream).count += pieces(p, own ? p.own_bytes : peer.send_bytes);
+		tally(p, ((State *)p.state)->sent[stream], peer, own ? p.own_bytes : peer.send_bytes);
 	}
 }
 
@@ -340,7 +359,7 @@ RL_DEVICE void tally_received(const Exchange &p, const Role &r, u32 stream, bool
 	barrier(barrier_meet + r.id, everyone(r));
 	if (r.thread < p.count) {
 		const Peer &peer = p.peers[r.thread];
-		*incoming(p, peer, stream).count +=
-			pieces(p, own ? p.own_bytes : stream == 0 ? peer.recv_bytes : peer.gather_bytes);
+		u64 bytes = own ? p.own_bytes : stream == 0 ? peer.recv_bytes : peer.gather_bytes;
+		tally(p, ((State *)p.state)->received[stream], peer, bytes);
 	}
 }
