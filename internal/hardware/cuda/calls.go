@@ -44,6 +44,7 @@ const (
 	cuModuleGetFunction
 	cuFuncGetAttribute
 	cuLaunchKernel
+	cuLaunchKernelEx
 	cuStreamCreateWithPriority
 	cuStreamDestroy
 	cuStreamSynchronize
@@ -108,6 +109,7 @@ var exported = [...][]string{
 	cuModuleGetFunction:               {"cuModuleGetFunction"},
 	cuFuncGetAttribute:                {"cuFuncGetAttribute"},
 	cuLaunchKernel:                    {"cuLaunchKernel"},
+	cuLaunchKernelEx:                  {"cuLaunchKernelEx"},
 	cuStreamCreateWithPriority:        {"cuStreamCreateWithPriority"},
 	cuStreamDestroy:                   {"cuStreamDestroy_v2"},
 	cuStreamSynchronize:               {"cuStreamSynchronize"},

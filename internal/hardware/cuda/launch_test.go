@@ -127,6 +127,65 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
+// TestLaunchEarly launches a kernel early, alone and in a graph, where nothing comes
+// before it that it would have to wait for.
+func TestLaunchEarly(t *testing.T) {
+	driver, err := cuda.Open()
+	if err != nil || !driver.EarlyLaunches() {
+		t.Skipf("no kernel can be launched early here: %v", err)
+	}
+	for _, c := range cudatest.Contexts(t) {
+		f := newKernel(t, c)
+		p, err := c.Alloc(64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := c.NewStream(cuda.Normal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.Set(p, 0xee, 64), c.Enter()); err != nil {
+			t.Fatal(err)
+		}
+		f.store(p)
+		if err := errors.Join(s.LaunchEarly(f.Function, 1, 32, 0, f.params), s.Synchronize()); err != nil {
+			t.Error(err)
+		}
+		f.store(p + 16)
+		if err := s.BeginCapture(); err != nil {
+			t.Fatal(err)
+		}
+		err = s.LaunchEarly(f.Function, 1, 32, 0, f.params)
+		graph, ended := s.EndCapture()
+		if err := errors.Join(err, ended); err != nil {
+			t.Fatal(err)
+		}
+		exec, err := graph.Instantiate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(exec.Launch(s), s.Synchronize(), exec.Destroy(), graph.Destroy()); err != nil {
+			t.Error(err)
+		}
+		if err := s.LaunchEarly(f.Function, 1, 1<<20, 0, f.params); err == nil || !strings.Contains(err.Error(), "cuLaunchKernelEx: CUDA_ERROR_") {
+			t.Errorf("an early launch of too many threads: %v", err)
+		}
+		if err := s.Destroy(); err != nil {
+			t.Error(err)
+		}
+		c.Leave()
+		out := make([]byte, 64)
+		if err := errors.Join(c.CopyFrom(out, p), c.Free(p)); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []uint64{1, 0xeeeeeeeeeeeeeeee, 1, 0xeeeeeeeeeeeeeeee} {
+			if got := binary.LittleEndian.Uint64(out[8*i:]); got != want {
+				t.Errorf("word %d is %#x, want %#x", i, got, want)
+			}
+		}
+	}
+}
+
 func TestFunctionMissing(t *testing.T) {
 	c := cudatest.Contexts(t)[0]
 	m := load(t, c)

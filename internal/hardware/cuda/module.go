@@ -19,6 +19,10 @@ type Function struct {
 	Registers  int // of a thread
 	MaxThreads int // of a block
 
+	// Early says that a launch may put the kernel's blocks in place before what
+	// comes before it in the stream has ended, for which it waits itself.
+	Early bool
+
 	context *Context
 	handle  uintptr
 }
@@ -48,4 +52,18 @@ func (f *Function) Launch(grid, block, shared uint32, s Stream, params *Params) 
 // context: one driver call.
 func (s Stream) Launch(f *Function, grid, block, shared uint32, params *Params) error {
 	return call(cuLaunchKernel, f.handle, uintptr(grid), 1, 1, uintptr(block), 1, 1, uintptr(shared), uintptr(s), params.array(), 0)
+}
+
+// earlySince is the driver from which on graphs can hold early launches: 12.3.
+const earlySince = 12030
+
+// EarlyLaunches reports whether the driver knows [Stream.LaunchEarly].
+func (d *Driver) EarlyLaunches() bool {
+	return addresses[cuLaunchKernelEx] != 0 && d.version >= earlySince
+}
+
+// LaunchEarly is [Stream.Launch] of a function that may be launched early. params
+// is not nil.
+func (s Stream) LaunchEarly(f *Function, grid, block, shared uint32, params *Params) error {
+	return call(cuLaunchKernelEx, params.early(grid, block, shared, s), f.handle, params.array(), 0)
 }

@@ -12,11 +12,33 @@ import (
 // and is good for any number of launches, one after the other: a launch copies
 // it.
 type Params struct {
-	mapped []byte // the driver's array of pointers to parameters, then the parameter
+	mapped []byte // the driver's array of pointers to parameters, an early launch, the parameter
 	size   int
 }
 
-const paramsAt = 64 // of the struct: aligned for whatever is in it
+// Where in mapped things are, each aligned for whatever is in it.
+const (
+	launchAt = 64
+	paramsAt = 256
+)
+
+// early is an early launch as cuLaunchKernelEx takes it: a CUlaunchConfig and its one
+// attribute.
+type early struct {
+	grid, block [3]uint32
+	shared      uint32
+	stream      uintptr
+	attributes  uintptr
+	count       uint32
+	_           uint32
+
+	attribute uint32
+	_         uint32
+	value     [16]uint32
+}
+
+// programmaticSerialization is CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
+const programmaticSerialization = 6
 
 // NewParams makes a zeroed parameter of size bytes.
 func NewParams(size int) (*Params, error) {
@@ -43,6 +65,17 @@ func View[T any](p *Params) *T {
 
 // Free ends p, which no launch uses any more.
 func (p *Params) Free() error { return unix.Munmap(p.mapped) }
+
+// early writes down an early launch and returns where it is.
+func (p *Params) early(grid, block, shared uint32, s Stream) uintptr {
+	launch := (*early)(unsafe.Pointer(&p.mapped[launchAt]))
+	*launch = early{
+		grid: [3]uint32{grid, 1, 1}, block: [3]uint32{block, 1, 1}, shared: shared, stream: uintptr(s),
+		attributes: uintptr(unsafe.Pointer(&launch.attribute)), count: 1,
+		attribute: programmaticSerialization, value: [16]uint32{1},
+	}
+	return uintptr(unsafe.Pointer(launch))
+}
 
 // array is cuLaunchKernel's kernelParams.
 func (p *Params) array() uintptr {

@@ -78,7 +78,7 @@ func (d *Comm) launch(p *plan, s cuda.Stream) (captured bool, err error) {
 	if p.choice.Engine {
 		err = d.carry(p, function, s, captured)
 	} else {
-		err = s.Launch(function, d.blocks(p, s), uint32(p.choice.Threads), 0, p.params)
+		err = d.place(function, s, d.blocks(p, s), uint32(p.choice.Threads), p.params)
 	}
 	if err == nil {
 		err = d.order.after(s, captured)
@@ -100,6 +100,20 @@ func (d *Comm) Beside(s cuda.Stream) error {
 	}
 	d.beside, d.shares, d.few = s, true, besideBlocks
 	return nil
+}
+
+// earlyThreads is as much of a GPU as a kernel may take that waits in place for the one
+// before it: an eighth of a large one. What other communicators need to have in place
+// at the same time must fit beside both.
+const earlyThreads = 32 << 10
+
+// place launches a kernel, early if it may be, and small: then it is in place when the
+// call before it ends, instead of one launch later.
+func (d *Comm) place(f *cuda.Function, s cuda.Stream, blocks, threads uint32, params *cuda.Params) error {
+	if f.Early && blocks*threads <= earlyThreads && !d.devices.Shared {
+		return s.LaunchEarly(f, blocks, threads, 0, params)
+	}
+	return s.Launch(f, blocks, threads, 0, params)
 }
 
 // besideBlocks leave most of a large GPU alone: a block that waits keeps a

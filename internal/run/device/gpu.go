@@ -14,11 +14,17 @@ import (
 type gpu struct {
 	device  *cuda.Device
 	context *cuda.Context
-	users   int // guarded by gpus.mu
+	early   bool // the driver can launch kernels early
+	users   int  // guarded by gpus.mu
 
 	mu        sync.Mutex
-	modules   map[string]*cuda.Module
+	modules   map[string]module
 	functions map[string]*cuda.Function
+}
+
+type module struct {
+	*cuda.Module
+	ptx []byte
 }
 
 var gpus struct {
@@ -27,7 +33,7 @@ var gpus struct {
 }
 
 // retain begins the use of a GPU.
-func retain(device *cuda.Device) (*gpu, error) {
+func retain(driver *cuda.Driver, device *cuda.Device) (*gpu, error) {
 	gpus.mu.Lock()
 	defer gpus.mu.Unlock()
 	g := gpus.open[device]
@@ -36,7 +42,7 @@ func retain(device *cuda.Device) (*gpu, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%v: %w", device, err)
 		}
-		g = &gpu{device: device, context: context, modules: map[string]*cuda.Module{}, functions: map[string]*cuda.Function{}}
+		g = &gpu{device: device, context: context, early: driver.EarlyLaunches(), modules: map[string]module{}, functions: map[string]*cuda.Function{}}
 		if gpus.open == nil {
 			gpus.open = map[*cuda.Device]*gpu{}
 		}
@@ -62,27 +68,28 @@ func (g *gpu) release() error {
 }
 
 // function is a kernel, whose module is loaded when it is first asked for.
-func (g *gpu) function(module, name string) (*cuda.Function, error) {
+func (g *gpu) function(from, name string) (*cuda.Function, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if f := g.functions[name]; f != nil {
 		return f, nil
 	}
-	m := g.modules[module]
-	if m == nil {
-		image, err := kernels.PTX(module, g.device.Capability)
-		if err == nil {
-			m, err = g.context.Load(image)
+	m, loaded := g.modules[from]
+	if !loaded {
+		var err error
+		if m.ptx, err = kernels.PTX(from, g.device.Capability); err == nil {
+			m.Module, err = g.context.Load(m.ptx)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("load kernels %s on %v: %w", module, g.device, err)
+			return nil, fmt.Errorf("load kernels %s on %v: %w", from, g.device, err)
 		}
-		g.modules[module] = m
+		g.modules[from] = m
 	}
 	f, err := m.Function(name)
 	if err != nil {
 		return nil, err
 	}
+	f.Early = g.early && kernels.Follows(m.ptx, name)
 	g.functions[name] = f
 	return f, nil
 }

@@ -85,7 +85,7 @@ func (d *Comm) introduce(ordinal int, override *collective.DeviceOverride) (m me
 	if err != nil {
 		return m, err
 	}
-	if d.gpu, err = retain(g); err != nil {
+	if d.gpu, err = retain(driver, g); err != nil {
 		return m, err
 	}
 	return member{

@@ -51,6 +51,9 @@ RL_DEVICE u32 threads() { return emulator::lane->grid->threads; }
 RL_DEVICE u32 block() { return emulator::lane->block; }
 RL_DEVICE u32 blocks() { return emulator::lane->grid->blocks; }
 
+// What comes before in a stream has ended when a kernel begins.
+RL_DEVICE void follow() {}
+
 RL_DEVICE void barrier() { emulator::barrier(0, 0); }
 RL_DEVICE void barrier(u32 id, u32 count) { emulator::barrier(id, count); }
 RL_DEVICE void arrive(u32 id, u32 count) { emulator::arrive(id, count); }

@@ -61,6 +61,7 @@ template <u32 line, bool whole, int n> RL_DEVICE void copy_lines_by(const Exchan
 
 template <u32 line> RL_DEVICE void copy_lines(const Exchange &p)
 {
+	follow();
 	bool whole = ((p.in | p.out) & 7) == 0;
 	for (u32 i = 0; i < p.count; i++) {
 		const Peer &peer = p.peers[i];

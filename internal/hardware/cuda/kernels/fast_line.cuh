@@ -59,6 +59,7 @@ RL_DEVICE bool arrived(const Exchange &p, u32 first, u32 rows, u32 step, Term<n>
 // fast_lines has n rows a warp, and waits for so many terms at once.
 template <class T, u32 line, u32 n, u32 terms> RL_DEVICE void fast_lines(const Exchange &p)
 {
+	follow();
 	constexpr u32 words = line == 16 ? 1 : 2; // of a pair
 	const u32 lane = thread() % lanes_a_warp, warp = thread() / lanes_a_warp, warps = threads() / lanes_a_warp;
 	const u32 total = (u32)(p.own_bytes / 8);

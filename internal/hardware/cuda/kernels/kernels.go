@@ -7,6 +7,7 @@
 package kernels
 
 import (
+	"bytes"
 	"compress/gzip"
 	"embed"
 	"errors"
@@ -74,6 +75,14 @@ func targets(archive fs.FS) ([]int, error) {
 	}
 	slices.Sort(found)
 	return found, nil
+}
+
+// Follows reports whether a kernel of a module waits itself for what comes before it
+// in the stream (machine.cuh): it may be launched early.
+func Follows(ptx []byte, kernel string) bool {
+	_, body, found := bytes.Cut(ptx, []byte(".entry "+kernel+"("))
+	body, _, _ = bytes.Cut(body, []byte(".entry "))
+	return found && bytes.Contains(body, []byte("griddepcontrol.wait"))
 }
 
 func unpack(archive fs.FS, name string) ([]byte, error) {

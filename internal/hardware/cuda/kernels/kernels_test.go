@@ -142,6 +142,32 @@ func TestPTXIsUpToDate(t *testing.T) {
 	}
 }
 
+// TestFollows has exactly those kernels launched early that wait for what comes before.
+func TestFollows(t *testing.T) {
+	for _, test := range []struct {
+		module, kernel string
+		capability     [2]int
+		want           bool
+	}{
+		{"fast_f32", "fast_pair_f32", [2]int{9, 0}, true},
+		{"fast_bf16", "fast_line128_bf16", [2]int{10, 0}, true},
+		{"f32", "reduce_line16_f32", [2]int{9, 0}, true},
+		{"f32", "reduce_slot_f32", [2]int{9, 0}, false},
+		{"copy", "copy_line128", [2]int{9, 0}, true},
+		{"copy", "copy_slot", [2]int{9, 0}, false},
+		{"fast_f32", "fast_pair_f32", [2]int{8, 0}, false}, // which has no such instruction
+		{"fast_f32", "fast_pair", [2]int{9, 0}, false},     // of another name
+	} {
+		text, err := PTX(test.module, test.capability)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Follows(text, test.kernel); got != test.want {
+			t.Errorf("%s for %v follows: %v, want %v", test.kernel, test.capability, got, test.want)
+		}
+	}
+}
+
 var target = regexp.MustCompile(`(?m)^\.target sm_(\d+)$`)
 
 // differ returns the names that are not in both with the same hash.

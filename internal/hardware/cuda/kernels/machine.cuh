@@ -37,6 +37,17 @@ RL_DEVICE u32 threads() { return blockDim.x; }
 RL_DEVICE u32 block() { return blockIdx.x; }
 RL_DEVICE u32 blocks() { return gridDim.x; }
 
+// follow waits until what was launched before in the stream has ended, as a kernel
+// does that was launched early, before it reads or writes anything. Then the next
+// kernel may be placed, up to this line of it.
+RL_DEVICE void follow()
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // barrier waits for all threads of the block that have not returned.
 RL_DEVICE void barrier() { __syncthreads(); }
 

@@ -156,3 +156,28 @@ API cuLaunchKernel(const Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, 
 	launch->threads = bx;
 	return submit(context, stream, [launch] { launch->run(); });
 }
+
+struct LaunchAttribute {
+	unsigned id;
+	alignas(8) char value[64];
+};
+
+struct LaunchConfig {
+	unsigned gx, gy, gz, bx, by, bz, shared;
+	void *stream;
+	const LaunchAttribute *attributes;
+	unsigned count;
+};
+
+enum : unsigned { programmatic_serialization = 6 };
+
+// A kernel that may be early comes when its turn is.
+API cuLaunchKernelEx(const LaunchConfig *l, const Kernel *kernel, void **kernel_params, void **extra)
+{
+	if (!l)
+		return invalid_value;
+	for (unsigned i = 0; i < l->count; i++)
+		if (l->attributes[i].id != programmatic_serialization)
+			return not_supported;
+	return cuLaunchKernel(kernel, l->gx, l->gy, l->gz, l->bx, l->by, l->bz, l->shared, l->stream, kernel_params, extra);
+}

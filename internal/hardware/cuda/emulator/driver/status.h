@@ -23,6 +23,7 @@ enum Status : int {
 	context_is_destroyed = 709,
 	host_memory_already_registered = 712,
 	host_memory_not_registered = 713,
+	not_supported = 801,
 	capture_unsupported = 900,
 	capture_invalidated = 901,
 	capture_merge = 902,
