@@ -59,22 +59,23 @@ void Stream::close()
 uint64_t Event::record()
 {
 	std::lock_guard<std::mutex> lock(mutex);
-	return ++recorded;
+	pending.insert(++recorded);
+	return recorded;
 }
 
 void Event::complete(uint64_t recording)
 {
 	std::lock_guard<std::mutex> lock(mutex);
-	if (recording > completed)
-		completed = recording;
-	time = now();
+	pending.erase(recording);
+	if (recording == recorded)
+		time = now();
 	changed.notify_all();
 }
 
 void Event::wait(uint64_t recording)
 {
 	std::unique_lock<std::mutex> lock(mutex);
-	changed.wait(lock, [&] { return completed >= recording; });
+	changed.wait(lock, [&] { return !pending.count(recording); });
 }
 
 uint64_t Event::latest()
@@ -86,7 +87,7 @@ uint64_t Event::latest()
 bool Event::query()
 {
 	std::lock_guard<std::mutex> lock(mutex);
-	return completed >= recorded;
+	return !pending.count(recorded);
 }
 
 uint64_t Event::when()

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "status.h"
@@ -60,7 +61,7 @@ public:
 	void wait(uint64_t recording);
 	uint64_t latest();
 	bool query();
-	uint64_t when(); // of the latest recording that is complete, in nanoseconds
+	uint64_t when(); // of the latest recording, once it is complete, in nanoseconds
 
 	const unsigned flags; // 2: takes no time
 
@@ -71,7 +72,8 @@ public:
 private:
 	std::mutex mutex;
 	std::condition_variable changed;
-	uint64_t recorded = 0, completed = 0, time = 0;
+	uint64_t recorded = 0, time = 0;
+	std::set<uint64_t> pending; // recordings, which other streams may complete in another order
 };
 
 using EventRef = std::shared_ptr<Event>;

@@ -87,6 +87,23 @@ CASE(events)
 	WANT(400, cuEventQuery(e));
 }
 
+// A stream that waits for an event goes on waiting when that is recorded elsewhere.
+CASE(event_recorded_anew)
+{
+	use();
+	void *slow = stream(), *idle = stream(), *waits = stream(), *e = event();
+	Pointer flag = zeros(8), done = zeros(8);
+	launch("test_wait", 1, 32, WaitParams{flag, done, 1, 30 * second}, slow);
+	OK(cuEventRecord(e, slow));
+	OK(cuStreamWaitEvent(waits, e, 0));
+	OK(cuEventRecord(e, idle));
+	OK(cuEventSynchronize(e));
+	WANT(600, cuStreamQuery(waits));
+	add(flag, 1, idle);
+	OK(cuStreamSynchronize(waits));
+	OK(cuStreamQuery(slow));
+}
+
 CASE(host_functions)
 {
 	use();
