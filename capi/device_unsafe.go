@@ -113,6 +113,19 @@ func rlgo_device_beside(device C.rl_device, stream C.rl_address) C.int32_t {
 	return report(d.Beside(cuda.Stream(stream)))
 }
 
+// rl_device_order has what is put into the stream then from now on run after what
+// is in first now, both of device's context. Where first is captured into a CUDA
+// graph, then is as well from now on. Other ranks need not do the same.
+//
+//export rlgo_device_order
+func rlgo_device_order(device C.rl_device, first, then C.rl_address) C.int32_t {
+	d, err := devices.again(uint64(device))
+	if err != nil {
+		return report(err)
+	}
+	return report(d.Order(cuda.Stream(first), cuda.Stream(then)))
+}
+
 // rl_device_all_reduce is rl_all_reduce on GPU memory.
 //
 //export rlgo_device_all_reduce

@@ -158,6 +158,11 @@ int32_t rl_device_beside(rl_device device, void *stream) {
 	return rlgo_device_beside(device, (rl_address)stream);
 }
 
+int32_t rl_device_order(rl_device device, void *first, void *then) {
+	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_order");
+	return rlgo_device_order(device, (rl_address)first, (rl_address)then);
+}
+
 int32_t rl_device_all_reduce(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t op, void *stream) {
 	if (rl_in_forked_child()) return rl_refuse_forked("rl_device_all_reduce");
 	return rlgo_device_all_reduce(device, (rl_address)in, (rl_address)out, count, dtype, op, (rl_address)stream);

@@ -216,6 +216,11 @@ int32_t rl_device_synchronize(rl_device device, void *stream);
  * ranks need not do the same. */
 int32_t rl_device_beside(rl_device device, void *stream);
 
+/* rl_device_order has what is put into the stream then from now on run after what
+ * is in first now, both of device's context. Where first is captured into a CUDA
+ * graph, then is as well from now on. Other ranks need not do the same. */
+int32_t rl_device_order(rl_device device, void *first, void *then);
+
 /* rl_device_all_reduce is rl_all_reduce on GPU memory. */
 int32_t rl_device_all_reduce(rl_device device, const void *in, void *out, uint64_t count, int32_t dtype, int32_t op, void *stream);
 

@@ -127,6 +127,7 @@ int main(void) {
 	CHECK(rl_device_join(comm, 0, NULL) == RL_EARGUMENT && rl_device_join(12345, 0, &device) == RL_ECLOSED);
 	CHECK(rl_device_all_reduce(1, a, b, 8, RL_F32, RL_SUM, NULL) == RL_ECLOSED && rl_device_error(1) == RL_ECLOSED);
 	CHECK(rl_device_exchange(1, &message, 1, NULL) == RL_ECLOSED && rl_device_close(1) == RL_ECLOSED);
+	CHECK(rl_device_order(1, NULL, NULL) == RL_ECLOSED);
 	OK(rl_barrier(comm, NULL));
 
 	/* A forked child that calls gets an error, and disturbs nobody. */

@@ -87,6 +87,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "device_error": (c_uint64,),
     "device_synchronize": (c_uint64, _STREAM),
     "device_beside": (c_uint64, _STREAM),
+    "device_order": (c_uint64, _STREAM, _STREAM),
     "device_exchange": (c_uint64, POINTER(Message), c_uint64, _STREAM),
     "device_paths": (c_uint64, c_void_p, c_uint64, POINTER(c_uint64)),
 }

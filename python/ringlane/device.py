@@ -72,6 +72,10 @@ class Device:
         """
         self.raise_for(self._library.device.beside(self.handle, stream))
 
+    def order(self, first: int, then: int) -> None:
+        """Let what comes into the stream ``then`` from now on run after what is in ``first``."""
+        self.raise_for(self._library.device.order(self.handle, first, then))
+
     def exchange(self, messages: Sequence[Message], stream: int) -> None:
         """Perform sends and receives together, in any order."""
         array = (Message * len(messages))(*messages)

@@ -109,6 +109,16 @@ class Gpu:
             c_void_p(stream),
         )
 
+    def copy(self, target: int, source: int, size: int, stream: int) -> None:
+        """Copy memory in the order of a stream."""
+        self(
+            "cuMemcpyAsync",
+            c_uint64(target),
+            c_uint64(source),
+            ctypes.c_size_t(size),
+            c_void_p(stream),
+        )
+
     def stream(self) -> int:
         made = c_void_p()
         self("cuStreamCreate", byref(made), 1)  # CU_STREAM_NON_BLOCKING
@@ -117,6 +127,11 @@ class Gpu:
 
     def synchronize(self, stream: int) -> None:
         self("cuStreamSynchronize", c_void_p(stream))
+
+    def idle(self, stream: int) -> bool:
+        status = self.status("cuStreamQuery", c_void_p(stream))
+        assert status in (0, 600), status  # CUDA_ERROR_NOT_READY
+        return status == 0
 
     def capture(self, stream: int) -> None:
         """Put what comes into a stream into a graph, until the graph is taken."""

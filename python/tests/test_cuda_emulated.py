@@ -14,6 +14,7 @@ import signal
 from collections.abc import Iterator
 from ctypes import byref, c_int, c_void_p
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,9 @@ class Event:
         self.made = c_void_p()
         Cuda.gpu("cuEventCreate", byref(self.made), 2)  # CU_EVENT_DISABLE_TIMING
 
+    def record(self, stream: Stream) -> None:
+        Cuda.gpu("cuEventRecord", self.made, c_void_p(stream.cuda_stream))
+
     def query(self) -> bool:
         status = Cuda.gpu.status("cuEventQuery", self.made)
         assert status in (0, 600), status  # CUDA_ERROR_NOT_READY
@@ -44,14 +48,11 @@ class Stream:
 
     def record_event(self) -> Event:
         event = Event()
-        Cuda.gpu("cuEventRecord", event.made, c_void_p(self.cuda_stream))
+        event.record(self)
         return event
 
     def wait_event(self, event: Event) -> None:
         Cuda.gpu("cuStreamWaitEvent", c_void_p(self.cuda_stream), event.made, 0)
-
-    def wait_stream(self, other: Stream) -> None:
-        self.wait_event(other.record_event())
 
     def query(self) -> bool:
         return self.record_event().query()
@@ -60,10 +61,29 @@ class Stream:
         Cuda.gpu.synchronize(self.cuda_stream)
 
 
+class Future:
+    """torch.futures.Future of tensors on a GPU: an event in the stream that is current."""
+
+    def __init__(self, devices: list[Any]) -> None:
+        self.devices = devices
+
+    def set_result(self, outputs: list[Any]) -> None:
+        self._outputs, self._end = outputs, Cuda.current.record_event()
+
+    def ended(self) -> bool:
+        return self._end.query()
+
+    def wait(self) -> list[Any]:
+        Cuda.current.wait_event(self._end)
+        return self._outputs
+
+
 class Cuda:
     """What stands in for torch.cuda."""
 
     gpu: Gpu
+    index: int
+    device: int
     current: Stream
 
     @staticmethod
@@ -72,6 +92,10 @@ class Cuda:
         before, Cuda.current = Cuda.current, stream
         yield
         Cuda.current = before
+
+    @staticmethod
+    def set_stream(stream: Stream) -> None:
+        Cuda.current, Cuda.device = stream, Cuda.index
 
     @staticmethod
     def is_current_stream_capturing() -> bool:
@@ -99,16 +123,19 @@ def _init() -> Any:
 
     index = rank() % 2
     Cuda.gpu = Gpu(index)
+    Cuda.index = Cuda.device = index
     Cuda.current = Stream()
     for name, value in {
+        "Event": Event,
         "Stream": Stream,
         "stream": Cuda.stream,
+        "set_stream": Cuda.set_stream,
         "current_stream": lambda _device: Cuda.current,
+        "current_device": lambda: Cuda.device,
         "is_current_stream_capturing": Cuda.is_current_stream_capturing,
     }.items():
         setattr(torch.cuda, name, value)
     side._current_stream = lambda _index: Cuda.current.cuda_stream
-    side._tensors = lambda _kept: iter(())  # memory is not given back
 
     on_the_host = ProcessGroup._engine
 
@@ -211,6 +238,105 @@ def handles() -> None:
     many.wait()
     assert _done(*parts) == [[0.0], [float(n)], [2.0 * n]]
     dist.destroy_process_group()
+
+
+def memory() -> None:
+    """What a started call uses is kept for the group's stream, and nothing else is."""
+    import torch
+
+    dist = _init()
+    kept: list[Any] = []
+
+    class Kept(torch.Tensor):
+        is_cuda = True
+
+        def record_stream(self, stream: Stream) -> None:
+            kept.append((self.data_ptr(), stream))
+
+    x, out = _tensor(8, 1).as_subclass(Kept), _tensor(8 * size(), 0).as_subclass(Kept)
+    dist.all_reduce(x)
+    assert kept == []
+    stream = dist.group.WORLD._cuda._stream
+    dist.all_reduce(x, async_op=True).wait()
+    assert kept == [(x.data_ptr(), stream)]
+    kept.clear()
+    dist.all_gather_into_tensor(out, x, async_op=True).wait()
+    assert kept == [(x.data_ptr(), stream), (out.data_ptr(), stream)]
+    kept.clear()
+    # What is to come after the operation uses the outputs in the group's stream as well.
+    kept.clear()
+    current: list[Stream] = []
+    cuda, opts = dist.group.WORLD._cuda, SimpleNamespace(asyncOp=True)
+
+    def finish() -> None:
+        current.append(Cuda.current)
+
+    cuda.issue(opts, [[x]], (), finish, cuda.functions.barrier).wait()
+    assert current == [stream]
+    assert kept == [(x.data_ptr(), stream)]
+    dist.destroy_process_group()
+
+
+def futures() -> None:
+    import torch
+
+    import ringlane.torch.cuda as side
+
+    dist = _init()
+    torch.futures.Future = Future  # type: ignore[assignment,misc]
+    dist.all_reduce(_tensor(1, 0))
+    caller, others = Cuda.current, 1 - Cuda.index
+    for device in (Cuda.index, others):
+        Cuda.device = device
+        _future_of_a_call(dist, f"looked-{device == others}", caller)
+        assert Cuda.current is caller
+        assert Cuda.device == device
+    Cuda.device = Cuda.index
+    _future_of_a_transfer(dist)
+    _future_that_fails(dist)
+    assert Cuda.current is caller
+    # Older torch gets futures of what is in the caller's stream.
+    side.KEEPS_WORK = False
+    side._create_work_from_future = lambda future: SimpleNamespace(get_future=lambda: future)
+    with Cuda.stream(Stream()):
+        _future_of_a_call(dist, "looked-older", dist.group.WORLD._cuda._stream)
+    dist.destroy_process_group()
+
+
+def _future_of_a_call(dist: Any, name: str, free: Stream) -> None:
+    """The future ends with the operation, for which the free stream does not wait."""
+    x, last = _tensor(1000, rank() + 1), rank() == size() - 1
+    if last:
+        wait_for(flag(name))
+    future = dist.all_reduce(x, async_op=True).get_future()
+    assert [(d.type, d.index) for d in future.devices] == [("cuda", Cuda.index)]
+    if not last:
+        free.synchronize()
+        assert not future.ended(), "the future ends before the operation"
+        flag(name).touch()
+    assert future.wait() == [x]
+    assert _done(x) == [[_total()]]
+
+
+def _future_of_a_transfer(dist: Any) -> None:
+    """To ask for the future of what is posted starts it."""
+    me, n = rank(), size()
+    got = _tensor(10, -1)
+    works = [dist.isend(_tensor(10, me), (me + 1) % n), dist.irecv(got, (me - 1) % n)]
+    assert works[1].get_future().wait() == [got]
+    assert _done(got) == [[float((me - 1) % n)]]
+
+
+def _future_that_fails(dist: Any) -> None:
+    work = dist.all_reduce(_tensor(10, 1), async_op=True)
+
+    def spoilt(_self: Any, _outputs: Any) -> None:
+        raise RuntimeError("not tensors")
+
+    complete, Future.set_result = Future.set_result, spoilt
+    with pytest.raises(RuntimeError, match="not tensors"):
+        work.get_future()
+    Future.set_result = complete
 
 
 def transfers() -> None:
@@ -404,6 +530,14 @@ def test_collectives(job: Job, machine: dict[str, str]) -> None:
 
 def test_handles(job: Job, machine: dict[str, str]) -> None:
     job.run(2, "handles", env=machine)
+
+
+def test_memory_is_kept(job: Job, machine: dict[str, str]) -> None:
+    job.run(2, "memory", env=machine)
+
+
+def test_futures(job: Job, machine: dict[str, str]) -> None:
+    job.run(2, "futures", env=machine)
 
 
 def test_transfers(job: Job, machine: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from driver import Gpu, emulated, gpus
-from ranks import Job, meet, rank, show_pid, shown_pid, size
+from ranks import Job, flag, meet, rank, show_pid, shown_pid, size, wait_for
 
 import ringlane
 from ringlane._library import DTYPES, OPS
@@ -150,6 +150,30 @@ def streams() -> None:
     gpu.synchronize(2)
     assert np.array_equal(gpu.get(b, count), total)
     comm.close()
+
+
+def order() -> None:
+    """A stream goes on after what is in another one, and not after what comes there later."""
+    comm, device, gpu = _join()
+    first, then, beside = gpu.stream(), gpu.stream(), gpu.stream()
+    x, out = gpu.put(_input(comm.rank, 100)), gpu.empty(400)
+    if comm.rank > 0:
+        wait_for(flag("looked"))
+    device.collective("all_reduce", x, x, 100, F32, OPS["sum"], first)
+    device.order(first, then)
+    gpu.copy(out, x, 400, then)
+    if comm.rank == 0:
+        gpu.fill(gpu.empty(400), 1, 400, beside)
+        gpu.synchronize(beside)
+        assert not gpu.idle(then), "the second stream does not wait"
+        flag("looked").touch()
+    device.order(then, then)
+    device.synchronize(then)
+    total = np.sum([_input(r, 100) for r in range(comm.size)], axis=0)
+    assert np.array_equal(gpu.get(out, 100), total)
+    comm.close()
+    with pytest.raises(ringlane.Closed):
+        device.order(first, then)
 
 
 def graphs() -> None:
@@ -321,6 +345,10 @@ def test_every_type_is_added(job: Job, machine: dict[str, str]) -> None:
 
 def test_order_across_streams(job: Job, machine: dict[str, str]) -> None:
     job.run(2, "streams", env=machine)
+
+
+def test_order_of_two_streams(job: Job, machine: dict[str, str]) -> None:
+    job.run(2, "order", env=machine)
 
 
 def test_graphs_are_replayed_among_other_calls(job: Job, machine: dict[str, str]) -> None:

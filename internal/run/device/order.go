@@ -6,6 +6,32 @@ import (
 	"ringlane/internal/hardware/cuda"
 )
 
+// Order has what is put into then from now on run after what is in first now. It
+// returns at once. Where first is captured into a graph, so is then from now on.
+func (d *Comm) Order(first, then cuda.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.usable(); err != nil {
+		return err
+	}
+	if first == then {
+		return nil
+	}
+	err := d.gpu.context.Enter()
+	if err == nil {
+		err = d.order.between(first, then)
+		d.gpu.context.Leave()
+	}
+	if err == nil {
+		return nil
+	}
+	e := failf(codeOf(err), "order of streams: %v", err)
+	if errors.Is(err, cuda.ErrLost) {
+		d.condemn(e)
+	}
+	return e
+}
+
 // order keeps calls on different streams in the order in which they came: a
 // call waits for the one before it by an event. That is recorded behind every
 // call, not when another stream comes: the first may be gone by then, or being
@@ -19,13 +45,17 @@ type order struct {
 	captured      cuda.Event
 	capture       uint64 // that the last captured call belongs to
 	captureStream cuda.Stream
+
+	fork cuda.Event // where one stream goes on after another: waited for as soon as recorded
 }
 
 func (o *order) make(c *cuda.Context) (err error) {
-	if o.done, err = c.NewEvent(false); err == nil {
-		o.captured, err = c.NewEvent(false)
+	for _, e := range []*cuda.Event{&o.done, &o.captured, &o.fork} {
+		if *e, err = c.NewEvent(false); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 func (o *order) free(c *cuda.Context) error {
@@ -34,7 +64,7 @@ func (o *order) free(c *cuda.Context) error {
 		return err
 	}
 	defer c.Leave()
-	for _, e := range []cuda.Event{o.done, o.captured} {
+	for _, e := range []cuda.Event{o.done, o.captured, o.fork} {
 		if e != 0 {
 			err = errors.Join(err, e.Destroy())
 		}
@@ -68,4 +98,13 @@ func (o *order) after(s cuda.Stream, capturing bool) error {
 	}
 	o.any, o.last = true, s
 	return s.Record(o.done)
+}
+
+// between has then go on after first. One event does for all streams, captured or
+// not: to record it anew changes nothing for those that wait already.
+func (o *order) between(first, then cuda.Stream) error {
+	if err := first.Record(o.fork); err != nil {
+		return err
+	}
+	return then.WaitEvent(o.fork)
 }

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -56,7 +56,9 @@ class Cuda:
         self.functions = communicator.library.device
         self._handle = self._device.handle
         self._stream = torch.cuda.Stream(index, priority=-1)
-        self._device.beside(self._stream.cuda_stream)
+        self._raw: int = self._stream.cuda_stream
+        self._device.beside(self._raw)
+        self._places = [torch.device("cuda", index)]
         self._batch: Batch | None = None
 
     def issue(
@@ -88,8 +90,9 @@ class Cuda:
 
     def _done(self, outputs: list[Any]) -> dist.Work:
         """Return a handle of what is in the current stream, made in C++."""
-        end = torch.cuda.current_stream(self.index).record_event()
-        return _create_work_from_future(self.future(outputs, end))
+        future = self._future()
+        future.set_result(outputs)
+        return _create_work_from_future(future)
 
     def _start(
         self,
@@ -100,25 +103,33 @@ class Cuda:
         arguments: tuple[Any, ...],
     ) -> Work:
         self._fork(keep)
-        self._device.raise_for(function(self._handle, *arguments, self._stream.cuda_stream))
-        return Work(self, outputs, self._end(outputs, [finish]))
+        self._device.raise_for(function(self._handle, *arguments, self._raw))
+        return Work(self, outputs, self._end(outputs, (finish,) if finish else ()))
 
     def _fork(self, keep: Any) -> None:
         """Let the group's stream wait for the current one, and tensors outlive its work."""
-        self._stream.wait_stream(torch.cuda.current_stream(self.index))
-        for tensor in _tensors(keep):
-            tensor.record_stream(self._stream)
+        self._device.order(_current_stream(self.index), self._raw)
+        self._keep(keep)
 
-    def _end(self, outputs: Any, finishes: list[Finish | None]) -> torch.cuda.Event:
+    def _keep(self, used: Any) -> None:
+        """Let the CUDA tensors in nested tuples and lists outlive the group's stream's work."""
+        if isinstance(used, torch.Tensor):
+            if used.is_cuda:
+                used.record_stream(self._stream)
+        elif isinstance(used, (list, tuple)):
+            for part in used:
+                self._keep(part)
+
+    def _end(self, outputs: Any, finishes: Sequence[Finish]) -> torch.cuda.Event:
         """Return an event after everything in the group's stream, and after ``finishes``."""
-        if any(finishes):
+        if finishes:
             with torch.cuda.stream(self._stream):
                 for finish in finishes:
-                    if finish is not None:
-                        finish()
-            for tensor in _tensors(outputs):
-                tensor.record_stream(self._stream)
-        return self._stream.record_event()
+                    finish()
+            self._keep(outputs)
+        end = torch.cuda.Event()
+        end.record(self._stream)
+        return end
 
     def together(self, opts: Any, outputs: list[Any], works: list[Any]) -> dist.Work:
         """Return one handle for several operations."""
@@ -165,16 +176,16 @@ class Cuda:
             batch.start()
 
     def exchange(
-        self, messages: list[Message], tensors: list[Any], finishes: list[Finish | None]
+        self, messages: list[Message], tensors: list[Any], finishes: list[Finish]
     ) -> torch.cuda.Event:
         """Put sends and receives into the group's stream, and return the event behind them."""
-        self._device.exchange(messages, self._stream.cuda_stream)
+        self._device.exchange(messages, self._raw)
         return self._end(tensors, finishes)
 
     def end_coalescing(self) -> Work:
         """Return the handle of everything that was started and posted so far."""
         self.start_posted()
-        return Work(self, [], self._stream.record_event())
+        return Work(self, [], self._end([], ()))
 
     # Waiting, and the end.
 
@@ -197,14 +208,24 @@ class Cuda:
         """Let the current stream wait for an event."""
         torch.cuda.current_stream(self.index).wait_event(end)
 
-    def future(self, outputs: list[Any], end: torch.cuda.Event) -> torch.futures.Future[list[Any]]:
-        """Return a future whose waiters' streams wait for the event."""
-        future: torch.futures.Future[list[Any]]
-        future = torch.futures.Future(devices=[torch.device("cuda", self.index)])
-        with torch.cuda.stream(self._stream):
-            self._stream.wait_event(end)
+    def future(self, outputs: list[Any]) -> torch.futures.Future[list[Any]]:
+        """Return a future whose waiters' streams wait for what is in the group's stream now."""
+        future = self._future()
+        if torch.cuda.current_device() != self.index:
+            with torch.cuda.stream(self._stream):
+                future.set_result(outputs)
+            return future
+        before = torch.cuda.current_stream(self.index)
+        torch.cuda.set_stream(self._stream)  # what the context manager does takes far longer
+        try:
             future.set_result(outputs)
+        finally:
+            torch.cuda.set_stream(before)
         return future
+
+    def _future(self) -> torch.futures.Future[list[Any]]:
+        """Return a future whose waiters' streams wait for the stream in which it is completed."""
+        return torch.futures.Future(devices=self._places)
 
     def paths(self) -> list[dict[str, Any]]:
         return self._device.paths()
@@ -300,7 +321,7 @@ class Work(dist.Work):
 
     def get_future(self) -> torch.futures.Future[list[Any]]:
         """Return a future of the output tensors, as torch makes them for CUDA."""
-        return self._cuda.future(self._outputs, self.end)
+        return self._cuda.future(self._outputs)
 
 
 class Batch:
@@ -318,7 +339,7 @@ class Batch:
         self._begun = False
         self._messages: list[Message] = []
         self._tensors: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._finishes: list[Finish | None] = []
+        self._finishes: list[Finish] = []
         self.error: Exception | None = None
         self.end: torch.cuda.Event | None = None
 
@@ -330,7 +351,8 @@ class Batch:
             if not self._begun:
                 self._messages.append(message)
                 self._tensors.append(tensors)
-                self._finishes.append(finish)
+                if finish is not None:
+                    self._finishes.append(finish)
             return not self._begun
 
     def start(self) -> None:
@@ -372,6 +394,10 @@ class Posted(Work):
     def is_completed(self) -> bool:
         self._batch.start()
         return self._batch.error is not None or super().is_completed()
+
+    def get_future(self) -> torch.futures.Future[list[Any]]:
+        _ = self.end  # started, or failed
+        return super().get_future()
 
     def source_rank(self) -> int:
         """Return the rank that a receive received from."""
@@ -419,13 +445,3 @@ def refuse_capture() -> None:
             "collective: the first of a group on a GPU cannot be captured into a CUDA graph "
             "(call one, such as all_reduce, before the capture)"
         )
-
-
-def _tensors(kept: Any) -> Iterator[torch.Tensor]:
-    """Yield the CUDA tensors in nested tuples and lists."""
-    if isinstance(kept, torch.Tensor):
-        if kept.is_cuda:
-            yield kept
-    elif isinstance(kept, (list, tuple)):
-        for part in kept:
-            yield from _tensors(part)
