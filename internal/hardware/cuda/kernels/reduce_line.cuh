@@ -144,7 +144,6 @@ template <class T, u32 line, bool whole, int n, int more> RL_DEVICE void reduce_
 
 template <class T, u32 line> RL_DEVICE void reduce_lines(const Exchange &p)
 {
-	follow();
 	// Chunks begin at multiples of a word from the buffers' starts.
 	bool whole = ((p.in | p.out | p.own_in | p.own_out | p.own_bytes) & 7) == 0;
 	for (u32 i = 0; i < p.count; i++)
