@@ -189,10 +189,12 @@ type Devices struct {
 	Threads int  // of a block, at most
 	Layout  DeviceLayout
 	Engine  EngineLayout
-	Order   []int   // of the ring: ranks, nil is by number
-	Islands Islands // nil where there is one
-	Pace    Pace    // of the slowest path
-	Inside  Pace    // of the slowest path that leaves no island
+	// EngineFrom is from how many bytes on copy engines carry calls; 0: none.
+	EngineFrom int
+	Order      []int   // of the ring: ranks, nil is by number
+	Islands    Islands // nil where there is one
+	Pace       Pace    // of the slowest path
+	Inside     Pace    // of the slowest path that leaves no island
 	DeviceOverride
 }
 

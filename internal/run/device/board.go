@@ -13,6 +13,7 @@ import (
 const (
 	boardCalls  = 0  // collectives enqueued
 	boardLeft   = 64 // a word for each rank
+	boardSettle = 384
 	boardRing   = 512
 	boardSlots  = 64
 	boardBytes  = 4096

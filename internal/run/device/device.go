@@ -56,6 +56,8 @@ type Comm struct {
 	shares    bool   // what runs in beside shares the GPU
 	few       int    // blocks that a call has there
 	messages  uint64 // launches for messages
+
+	settlement settlement
 }
 
 // Rank is this rank's number, from 0.

@@ -17,6 +17,9 @@ func (d *Comm) Enqueue(call Call, s cuda.Stream) error {
 	if err := d.usable(); err != nil {
 		return err
 	}
+	if d.settlement.open {
+		d.settleEngines(&call, s)
+	}
 	p := d.last
 	if p == nil || p.key != call.key() || call.SendCounts != nil || call.RecvCounts != nil {
 		var err error
@@ -48,6 +51,7 @@ func (d *Comm) Enqueue(call Call, s cuda.Stream) error {
 	d.memory.peers[d.rank].board.enter(d.calls, p.about)
 	if captured {
 		d.captured.Store(d.calls, p.about)
+		d.settlement.refuse()
 	}
 	return nil
 }

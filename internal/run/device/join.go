@@ -134,9 +134,7 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 	layout := layouts[host]
 	d.geometry = geometryOf(layout)
 	bytes = uint64(layout.Bytes())
-	if override.Engines {
-		d.engine.place(collective.LayOutEngine(d.options.Window, d.size, layout, host), bytes)
-	}
+	d.engine.place(collective.LayOutEngine(d.options.Window, d.size, layout, host), bytes)
 	if more := d.engine.bytes(); more > 0 {
 		bytes = d.engine.at + more
 	}
@@ -174,6 +172,9 @@ func (d *Comm) connect(override collective.DeviceOverride) error {
 				err = fmt.Errorf("the memory of rank %d cannot be seen", p)
 			}
 		}
+	}
+	if d.engine.layout.Slots > 0 && err == nil {
+		d.settlement = newSettlement(d.rank, d.memory.peers[0].board)
 	}
 	// The last word also tells everyone that all parts are clear.
 	_, err = agree(d.comm, struct{}{}, err)
