@@ -65,15 +65,17 @@ const (
 	deviceRow   = 512
 	shortLine   = 16
 	leastWindow = 128 << 10
+	leastSlots  = 4 // of a ring
 	// deviceCounters is what counters take beside lines and slots.
 	deviceCounters = 4096
 
 	maxDeviceBlocks = 128
 	// hostBlocks are as many as the link to the processor can feed.
-	hostBlocks  = 48
-	lineThreads = 512
-	slotThreads = 768
-	ringThreads = 512
+	hostBlocks    = 48
+	lineThreads   = 512
+	slotThreads   = 768
+	reduceThreads = 640 // where slots are reduced, so that each has registers for more in flight
+	ringThreads   = 512
 )
 
 // Bytes is what a layout takes.
@@ -86,10 +88,11 @@ func (l *DeviceLayout) Bytes() int {
 // processor's cache: memory itself is slower than the link. Nor has it areas: what
 // is read there would have to be written over the link to be absent again.
 func LayOutDevice(window, ranks int, host bool) (DeviceLayout, error) {
-	l := DeviceLayout{Slots: 4, BulkBlocks: maxDeviceBlocks}
-	half, slot, area, all := 5<<20, 64<<10, 16<<20, 128<<20
+	l := DeviceLayout{Slots: 8, BulkBlocks: maxDeviceBlocks}
+	half, slot, area, all := 5<<20, 32<<10, 16<<20, 128<<20
 	halves := 16 // of a window, if it is small
 	if host {
+		l.Slots = leastSlots
 		half, slot, area, all = 2560<<10, 16<<10, 0, 32<<20
 		halves = 8
 		l.BulkBlocks = hostBlocks
@@ -103,16 +106,20 @@ func LayOutDevice(window, ranks int, host bool) (DeviceLayout, error) {
 	l.Half = min(window/halves, half) / deviceRow * deviceRow
 	l.Short = min(window/32, 256<<10) / deviceRow * deviceRow
 	l.Area = min(window/8, area) / deviceRow * deviceRow
-	// Fewer blocks before smaller slots than 8 KiB, which a fence each would slow.
+	// Fewer slots and fewer blocks before small slots, which a fence each would slow.
 	for {
 		l.SlotBytes = slot
 		for l.Bytes() > window {
 			l.SlotBytes /= 2
 		}
-		if l.SlotBytes >= 8<<10 || l.BulkBlocks == 1 {
+		switch {
+		case l.Slots > leastSlots && l.SlotBytes < 16<<10:
+			l.Slots /= 2
+		case l.SlotBytes < 8<<10 && l.BulkBlocks > 1:
+			l.BulkBlocks /= 2
+		default:
 			return l, nil
 		}
-		l.BulkBlocks /= 2
 	}
 }
 
@@ -234,6 +241,9 @@ func (d *Devices) Choose(c schedule.Collective, typ dtype.Type, bytes int) Devic
 	choice := DeviceChoice{Algorithm: directAllReduce.Name, Line: d.line()}
 	message := bytes // the longest between two ranks
 	shares, most := 2, slotThreads
+	if reduces(c) {
+		most = reduceThreads
+	}
 	if c == schedule.AllReduce {
 		message = (bytes + d.Ranks - 1) / d.Ranks
 		shares = 4
@@ -281,9 +291,8 @@ func (d *Devices) Choose(c schedule.Collective, typ dtype.Type, bytes int) Devic
 // oneshot, goes by rows without flags: reductions of floats, which have a word to
 // spare, where areas have room for all of it.
 func (d *Devices) bySentinel(c schedule.Collective, typ dtype.Type, message int, limits deviceLimits) bool {
-	reduces := c == schedule.AllReduce || c == schedule.ReduceScatter || c == schedule.Reduction
 	rows := max((message+deviceRow-1)/deviceRow, 1) // also of a chunk, cut at a cache line
-	if !reduces || !typ.Float() || rows*deviceRow > d.Layout.Area {
+	if !reduces(c) || !typ.Float() || rows*deviceRow > d.Layout.Area {
 		return false
 	}
 	if d.Sentinels || d.Lines || d.Slots {
@@ -296,6 +305,10 @@ func (d *Devices) bySentinel(c schedule.Collective, typ dtype.Type, message int,
 	// Islands have sums go round the ring, which one rank alone has no use for.
 	direct := d.Algorithm != "" || !d.acrossIslands() || c == schedule.Reduction
 	return message >= from && d.Algorithm != Ring && direct
+}
+
+func reduces(c schedule.Collective) bool {
+	return c == schedule.AllReduce || c == schedule.ReduceScatter || c == schedule.Reduction
 }
 
 // sentinels gives a warp two rows at a time, as long as there are blocks.

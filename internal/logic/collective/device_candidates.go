@@ -15,7 +15,7 @@ type DeviceCandidate struct {
 
 var (
 	candidateBlocks  = []int{1, 2, 4, 8, 16, 32, 48, 64, 96, 128}
-	candidateThreads = []int{64, 128, 256, 512, slotThreads}
+	candidateThreads = []int{64, 128, 256, 512, reduceThreads, slotThreads}
 )
 
 // What can be ahead, with room to both sides of what was measured anywhere: a

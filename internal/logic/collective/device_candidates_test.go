@@ -37,27 +37,27 @@ func TestCandidates(t *testing.T) {
 		{
 			schedule.AllReduce, 2, false, 8,
 			[]string{"oneshot:line16:4x128", "oneshot:line128:1x64", "direct:line64:2x512", "direct:line128:16x64"},
-			[]string{"oneshot:line16:16x512", "oneshot:line16:128x64", "direct:slot:1x768"},
+			[]string{"oneshot:line16:16x512", "oneshot:line16:128x64", "direct:slot:1x640"},
 		},
 		{
 			schedule.AllReduce, 2, false, 1 << 20,
-			[]string{"oneshot:line128:128x512", "direct:line16:128x256", "direct:slot:32x768", "direct:slot:128x256"},
-			[]string{"oneshot:slot:32x768", "direct:line128:4x128", "direct:slot:8x768", "direct:slot:32x64", "ring:slot:32x512", "oneshot:engine:8x512"},
+			[]string{"oneshot:line128:128x512", "direct:line16:128x256", "direct:slot:32x640", "direct:slot:128x256"},
+			[]string{"oneshot:slot:32x640", "direct:line128:4x128", "direct:slot:8x640", "direct:slot:32x64", "ring:slot:32x512", "oneshot:engine:8x512"},
 		},
 		{
 			schedule.AllReduce, 2, false, 64 << 20,
-			[]string{"direct:line128:128x512", "direct:slot:128x768", "direct:slot:96x512"},
-			[]string{"oneshot:line128:128x512", "direct:line64:128x512", "direct:slot:16x768"},
+			[]string{"direct:line128:128x512", "direct:slot:128x640", "direct:slot:96x512"},
+			[]string{"oneshot:line128:128x512", "direct:line64:128x512", "direct:slot:16x640"},
 		},
 		{
 			schedule.AllReduce, 2, true, 64 << 20,
-			[]string{"direct:slot:48x768", "direct:slot:16x512", "oneshot:engine:8x512"},
-			[]string{"direct:slot:64x768", "direct:line128:128x512", "oneshot:engine:8x256"},
+			[]string{"direct:slot:48x640", "direct:slot:16x512", "oneshot:engine:8x512"},
+			[]string{"direct:slot:64x640", "direct:line128:128x512", "oneshot:engine:8x256"},
 		},
 		{
 			schedule.AllReduce, 4, true, 64 << 20,
-			[]string{"ring:slot:48x512", "direct:slot:48x768"},
-			[]string{"oneshot:engine:8x512", "ring:slot:48x768", "ring:line64:32x512"},
+			[]string{"ring:slot:48x512", "direct:slot:48x640"},
+			[]string{"oneshot:engine:8x512", "ring:slot:48x640", "ring:line64:32x512"},
 		},
 		{
 			schedule.AllGather, 4, false, 64 << 10,

@@ -283,7 +283,7 @@ func TestPacedChoice(t *testing.T) {
 		{pace: gen4, ranks: 4, bytes: 64 << 10, want: "direct:sentinel:1x512"},
 		{pace: gen5, ranks: 2, bytes: 128 << 10, want: "oneshot:line16:64x256"},
 		{pace: gen3, ranks: 2, bytes: 64 << 10, want: "direct:sentinel:2x512"},
-		{pace: gen4, ranks: 4, bytes: 64 << 20, want: "direct:slot:128x768"},
+		{pace: gen4, ranks: 4, bytes: 64 << 20, want: "direct:slot:128x640"},
 		// Islands that are as fast inside as outside, and such that are not.
 		{pace: gen4, inside: gen4, islands: "0-3/4-7", ranks: 8, bytes: 4 << 10, want: "oneshot:line16:4x128"},
 		{pace: gen4, inside: gen4, islands: "0-3/4-7", ranks: 8, bytes: 16 << 10, want: "hierarchical:slot:4x768"},

@@ -70,7 +70,7 @@ template <class T> RL_DEVICE bool reduce_all(const Exchange &p, const Role &r)
 			Span own = piece(p, p.in, p.own_in, p.own_bytes, k);
 			Span out = piece(p, p.out, p.own_out, p.own_bytes, k);
 			if (whole(own) && whole(out))
-				reduce_piece<T, true, T::per_word <= 2 ? 2 : 1>(p, r, own, out, k);
+				reduce_piece<T, true, T::per_word <= 4 ? 2 : 1>(p, r, own, out, k);
 			else
 				reduce_piece<T, false, 1>(p, r, own, out, k);
 		},

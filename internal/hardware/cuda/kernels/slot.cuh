@@ -23,11 +23,11 @@ struct Role {
 	bool keeper;
 	u32 *lost; // in shared memory: a wait of this role was given up
 
-	// Of three roles the one in the middle, which reduces, has 14 of 24 warps:
-	// it loads and stores twice what the others do.
+	// Of three roles the one in the middle, which reduces, has three fifths of the
+	// warps: it loads and stores twice what the others do.
 	RL_DEVICE Role of(u32 roles, u32 *lost)
 	{
-		u32 warps = ::threads() / lanes_a_warp, side = roles == 3 ? warps * 5 / 24 : warps / roles;
+		u32 warps = ::threads() / lanes_a_warp, side = roles == 3 ? warps / 5 : warps / roles;
 		side = (side < 2 ? 2 : side) * lanes_a_warp;
 		u32 id = 0, first = 0, all = side;
 		if (roles == 1) {
