@@ -7,14 +7,13 @@ import (
 )
 
 // Between two ranks that meet in host memory copy engines can move pieces, while
-// kernels only wait, count and reduce: on 12 multiprocessors in place of 48, for a
-// moment each. By themselves engines fill the link better than loads and stores of
-// kernels do; with the kernels in between they end a little below (two H200, CUDA
-// graphs: 64 MiB 36.8 GB/s against 38.4, 256 MiB 39.0 against 40.2). What runs beside
-// them is another matter: products of matrices took 1.11 times as long, and 1.5 to 2.6
-// times beside kernels that hold 8 to 48 multiprocessors. So a call takes engines where
-// it is told to, and long ones where ranks have settled that their calls run beside
-// other work.
+// kernels only wait, count and reduce, each for a moment. By themselves engines fill
+// the link better than loads and stores of kernels do; with the kernels in between they
+// end a little below (two H200, CUDA graphs: 64 MiB 36.8 GB/s against 38.4, 256 MiB
+// 39.0 against 40.2). What runs beside them is another matter: products of matrices
+// took 1.11 times as long, and 1.5 to 2.6 times beside kernels that hold 8 to 48
+// multiprocessors. So a call takes engines where it is told to, and long ones where
+// ranks have settled that their calls run beside other work.
 
 // EngineLayout is the memory that a rank has for a peer whose pieces copy engines
 // bring: slots that take turns. The zero value is none.
@@ -37,9 +36,9 @@ const (
 
 	// EngineLeast is how long a call is, in bytes, that is worth the launches.
 	EngineLeast = 16 << 20
-	// engineBlocks, for each slot whose turn is to be reduced, do that in a tenth
-	// of the time that a copy takes.
-	engineBlocks  = 12
+	// engineBlocks reduce a piece in a tenth of the time that its copies take. What
+	// runs beside them is held up for as long: 12 took 26 us.
+	engineBlocks  = 48
 	engineThreads = 512
 )
 
