@@ -15,6 +15,7 @@ import (
 	"ringlane/internal/logic/collective"
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
+	"ringlane/internal/run/communicator"
 )
 
 // engines runs body on two ranks whose copy engines carry what they can.
@@ -273,11 +274,11 @@ func TestEngineAllocates(t *testing.T) {
 			for range runs + 1 {
 				enqueue()
 			}
-			return nil
+			return r.host.Do(communicator.Call{Collective: schedule.Barrier}) // to close allocates
 		}
 		if n := testing.AllocsPerRun(runs, enqueue); n > 0 && !race {
 			t.Errorf("a call allocates %v times", n)
 		}
-		return nil
+		return r.host.Do(communicator.Call{Collective: schedule.Barrier})
 	})
 }

@@ -49,9 +49,9 @@ func (d *Comm) Enqueue(call Call, s cuda.Stream) error {
 	}
 	d.calls++
 	d.memory.peers[d.rank].board.enter(d.calls, p.about)
+	d.settlement.passed(captured)
 	if captured {
 		d.captured.Store(d.calls, p.about)
-		d.settlement.refuse()
 	}
 	return nil
 }

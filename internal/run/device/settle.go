@@ -13,18 +13,24 @@ import (
 // (collective.EngineLayout); but it must be the same on both ranks, and what a call
 // runs beside each knows of its own stream alone. So they settle it once, for all
 // calls from a number on, in a word that both see: rank 0 proposes a number that is a
-// while ahead, and rank 1 agrees, if it has not come so far. Until either has captured
-// a call both count the same.
+// while ahead, and rank 1 agrees, if it has not come so far.
+//
+// Numbers are of calls that are not captured: a graph may run at any time, and as often
+// as anybody likes. Both ranks have captured as many when they settle, so that the
+// numbers mean the same calls.
 //
 // The zero value settles nothing.
 type settlement struct {
-	open   bool // something may still be settled
-	rank   int
-	word   *atomic.Uint64
-	least  int    // bytes of a call that counts
-	beside int    // such calls so far
-	ahead  uint64 // how far ahead the next proposal is
-	at     uint64 // the number that this rank has proposed or agreed to; 0: none
+	open     bool // something may still be settled
+	rank     int
+	word     *atomic.Uint64
+	least    int    // bytes of a call that counts
+	eager    uint64 // calls so far that were not captured
+	captured uint64
+	beside   int    // long ones that were beside other work
+	ahead    uint64 // how far ahead the next proposal is
+	at       uint64 // the number that this rank has proposed or agreed to; 0: none
+	offer    uint64 // what rank 0 has proposed
 }
 
 const (
@@ -34,12 +40,11 @@ const (
 	mostAhead   = 1 << 14
 )
 
-// Values of the word: 0 is nothing, refused for ever, else a number and whether rank 1
-// has agreed to it.
-const refused = 1
+// A proposal as the word has it is a number, how many calls rank 0 had captured then,
+// and whether rank 1 has agreed. 0 is none.
+const agreed = 1
 
-func proposed(at uint64) uint64 { return at<<2 | 2 }
-func agreed(at uint64) uint64   { return at<<2 | 3 }
+func proposal(at, captured uint64) uint64 { return at<<24 | captured<<1&(1<<24-1) }
 
 func newSettlement(rank int, b board) settlement {
 	return settlement{
@@ -54,48 +59,54 @@ func (d *Comm) settleEngines(call *Call, s cuda.Stream) {
 	if d.shares && s == d.beside && call.Count*call.Type.Size() >= b.least {
 		b.beside++
 	}
-	if b.due(d.calls + 1) {
+	if b.due() {
 		d.devices.EngineFrom = b.least
 		d.forget()
 	}
 }
 
-// due reports whether engines carry long calls from this number on.
-func (b *settlement) due(number uint64) bool {
-	now := b.word.Load()
+// due reports whether engines carry long calls from the next one on.
+func (b *settlement) due() bool {
+	number, now := b.eager+1, b.word.Load()
 	switch {
-	case now == refused:
-		b.open = false
 	case b.at != 0 && number >= b.at:
-		if b.rank == 0 && b.word.CompareAndSwap(proposed(b.at), 0) {
-			// Rank 1 was further by then, or has not called since.
-			b.at, b.beside, b.ahead = 0, 0, min(2*b.ahead, mostAhead)
+		if b.withdraw() { // rank 1 was further by then, or has not called since
+			b.ahead = min(2*b.ahead, mostAhead)
 			return false
 		}
 		b.open = false
-		return b.word.Load() == agreed(b.at)
+		return true
 	case b.at != 0:
 	case b.rank == 0 && b.beside >= settleAfter:
-		if at := number + b.ahead; b.word.CompareAndSwap(0, proposed(at)) {
-			b.at = at
-		}
+		b.at = number + b.ahead
+		b.offer = proposal(b.at, b.captured)
+		b.word.Store(b.offer)
 	case b.rank == 1 && now != 0:
-		if at := now >> 2; now == proposed(at) && number < at && b.word.CompareAndSwap(now, agreed(at)) {
+		at := now >> 24
+		if now == proposal(at, b.captured) && number < at && b.word.CompareAndSwap(now, now|agreed) {
 			b.at = at
 		}
 	}
 	return false
 }
 
-// refuse settles that nothing will be: a captured call runs at any time, so that
-// numbers say no more what runs when. What is agreed on stays.
-func (b *settlement) refuse() {
-	if !b.open {
-		return
+// passed counts a call that has been put into a stream.
+func (b *settlement) passed(captured bool) {
+	switch {
+	case !b.open:
+	case !captured:
+		b.eager++
+	default:
+		b.withdraw()
+		b.captured++
 	}
-	for now := b.word.Load(); now&3 != 3; now = b.word.Load() {
-		if b.word.CompareAndSwap(now, refused) {
-			break
-		}
+}
+
+// withdraw takes rank 0's proposal back, unless rank 1 has agreed.
+func (b *settlement) withdraw() bool {
+	if b.rank != 0 || b.at == 0 || !b.word.CompareAndSwap(b.offer, 0) {
+		return false
 	}
+	b.at, b.beside = 0, 0
+	return true
 }
