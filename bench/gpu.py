@@ -9,7 +9,8 @@ graph of 20 calls, 100 of small messages or 5 of more than 10 ms, the time of ea
 by the GPU, on the slowest rank; results are verified before and after. Jobs take turns in
 rounds; p50 is the median of the rounds'. Beside that there are the host's time of an eager call
 from Python, and a training step of a transformer of 355 million parameters, with what
-communication adds to it. NVLink multicast stays off, for all.
+communication adds to it, and what sums and other work take beside each other. NVLink
+multicast stays off, for all.
 
 Topology: what `ringlane topo --measure` says. Faults: a rank is frozen, and in another job
 killed, in the middle of an AllReduce of 64 MiB: what the others say of it, and when, and whether

@@ -130,9 +130,11 @@ def main() -> None:
         found["rows"].append(measure(contender, *one, options.seconds))
         leave(options.path, rank, found)
     if options.ddp:
-        from gpu_ddp import ddp  # noqa: PLC0415  only where it is wanted
+        from gpu_beside import beside  # noqa: PLC0415  only where they are wanted
+        from gpu_ddp import ddp  # noqa: PLC0415
 
         found["ddp"] = ddp(rank, device, lambda run, times: timed(run, times, meeting))
+        found["ddp"]["beside"] = beside(device, meeting)
     leave(options.path, rank, found)
     meeting.barrier()
     with contextlib.suppress(RuntimeError):

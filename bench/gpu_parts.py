@@ -34,7 +34,7 @@ ALL = {
     "OMP_NUM_THREADS": "4",
 }
 # Seconds that things take, about.
-START, ROW, DDP, TAKES, TOPOLOGY, CHOICES = 12.0, 0.25, 14.0, 15.0, 15.0, 30.0
+START, ROW, DDP, TAKES, TOPOLOGY, CHOICES = 12.0, 0.25, 17.0, 15.0, 15.0, 30.0
 FAULT, RANDOM = START + 8, START + 12
 DEADLINE = 5  # seconds that a rank has, where one is frozen
 CONTESTED = [8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20]

@@ -160,6 +160,10 @@ def steps(jobs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
             key: middle([r[key] for r in ranks]) for key in ("step_ms", "alone_ms", "buckets_ms")
         }
         one["added_ms"] = one["step_ms"] - one["alone_ms"]
+        if all("beside" in r for r in ranks):
+            one["beside"] = {
+                key: round(max(r["beside"][key] for r in ranks), 3) for key in ranks[0]["beside"]
+            }
         one["parameters"] = ranks[0]["parameters"]
         one["same_parameters"] = all(r["same_parameters"] for r in ranks)
         found[name] = {k: round(v, 3) if isinstance(v, float) else v for k, v in one.items()}
@@ -185,4 +189,21 @@ def steps_table(ranks: int, found: dict[str, Any]) -> str:
         )
         mark = "" if one["same_parameters"] else "  PARAMETERS DIFFER"
         lines.append(f"{text:>16}{times}{shares[0]:>12}{shares[1]:>14}{mark}")
-    return "\n".join(lines)
+    return "\n".join(lines + besides_table(found))
+
+
+def besides_table(found: dict[str, Any]) -> list[str]:
+    """Return lines that say how much sums hold up what runs beside them."""
+    measured = {name: one["beside"] for name, one in found.items() if "beside" in one}
+    if not measured:
+        return []
+    size = size_of(next(iter(measured.values()))["bytes"])
+    lines = [
+        "",
+        f"Sums of {size} of f32, each in ms; how many times as long other work takes beside them",
+        f"{'':>16}{'sum':>9}{'matmul':>9}{'add':>9}",
+    ]
+    for name, one in measured.items():
+        text = LABELS[name] + (", no P2P" if name.endswith("-host") else "")
+        lines.append(f"{text:>16}{one['sum_ms']:>9.2f}{one['matmul']:>9.2f}{one['add']:>9.2f}")
+    return lines

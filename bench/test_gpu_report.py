@@ -156,6 +156,14 @@ def test_training_steps_are_those_of_the_slowest_rank() -> None:
     assert found["ringlane"]["same_parameters"] and not found["nccl"]["same_parameters"]
     text = report.steps_table(2, found)
     assert "355 million" in text and "0.50" in text and "PARAMETERS DIFFER" in text
+    assert "beside" not in text
+    for ranks in jobs.values():
+        for rank, step in enumerate(ranks):
+            step["beside"] = {"bytes": 38 << 20, "sum_ms": 1.0 + rank, "matmul": 1.5, "add": 1.25}
+    *_, head, ours, nccl = report.steps_table(2, report.steps(jobs)).splitlines()
+    assert head.split()[-3:] == ["sum", "matmul", "add"]
+    assert ours.split() == ["Ringlane", "2.00", "1.50", "1.25"]
+    assert len(ours) == len(nccl) == len(head)
 
 
 @pytest.mark.parametrize(("text", "size"), [("8", 8), ("4K", 4096), ("1g", 1 << 30)])
