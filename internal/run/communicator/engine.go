@@ -122,6 +122,10 @@ func (c *Comm) complete(o *operation, err *Error) {
 func (c *Comm) drain() {
 	err := c.failed.Load()
 	for _, o := range c.queue {
+		if o.sequence != 0 && o.out.ok {
+			// A peer that is late may put a result there when its owner has gone on.
+			c.arena.Keep(o.out.at)
+		}
 		c.complete(o, err)
 	}
 	clear(c.queue)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"ringlane/internal/hardware/reduce"
 	"ringlane/internal/logic/collective"
@@ -180,6 +181,51 @@ func TestFree(t *testing.T) {
 	if _, err := Alloc(1 << 60); !errors.Is(err, Memory) {
 		t.Errorf("1 EiB: %v", err)
 	}
+}
+
+// TestFailedLoan frees a buffer that a peer was offered in a call that has failed: the
+// peer may come and write there all the same, so nobody else is given that memory.
+func TestFailedLoan(t *testing.T) {
+	const size = 1 << 20
+	gone := make(chan struct{})
+	together(t, 2, func(c *Config) { c.Timeout = 200 * time.Millisecond }, func(c *Comm) error {
+		if c.Rank() == 1 {
+			<-gone
+			return nil
+		}
+		defer close(gone)
+		// reused says whether a buffer is where one was that use was done with.
+		reused := func(use func(b []byte) error) (bool, error) {
+			b, err := Alloc(size)
+			if err != nil {
+				return false, err
+			}
+			before := &b[0]
+			if err := errors.Join(use(b), Free(b)); err != nil {
+				return false, err
+			}
+			again, err := Alloc(size)
+			if err != nil {
+				return false, err
+			}
+			defer Free(again)
+			return &again[0] == before, nil
+		}
+		if same, err := reused(func([]byte) error { return nil }); err != nil || !same {
+			return fmt.Errorf("without a call the memory is the same: %v, %v", same, err)
+		}
+		same, err := reused(func(b []byte) error {
+			err := c.Do(Call{Collective: schedule.AllReduce, Type: dtype.F32, Count: size / 4, In: b, Out: b})
+			if !errors.Is(err, Timeout) {
+				return fmt.Errorf("the call: %w", err)
+			}
+			return nil
+		})
+		if err != nil || same {
+			return fmt.Errorf("after a call that failed the memory is the same: %v, %v", same, err)
+		}
+		return nil
+	})
 }
 
 // Buffers in a window do by either protocol, though only simple refers to them.

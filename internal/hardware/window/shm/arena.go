@@ -18,8 +18,9 @@ import (
 type Arena struct {
 	window *Window
 	mu     sync.Mutex
-	used   map[int]int // offset to length of the blocks handed out
-	free   []gap       // in order of offset, never adjacent
+	used   map[int]int  // offset to length of the blocks handed out
+	kept   map[int]bool // of which those that are handed out to nobody else
+	free   []gap        // in order of offset, never adjacent
 }
 
 type gap struct{ at, len int }
@@ -38,7 +39,7 @@ func NewArena(size int) (*Arena, error) {
 		return nil, fmt.Errorf("madvise(DOFORK): %w", err)
 	}
 	_ = unix.Madvise(w.Bytes, unix.MADV_HUGEPAGE) // where shmem_enabled allows it
-	return &Arena{window: w, used: map[int]int{}, free: []gap{{0, size}}}, nil
+	return &Arena{window: w, used: map[int]int{}, kept: map[int]bool{}, free: []gap{{0, size}}}, nil
 }
 
 // Window is the whole arena, for peers to map.
@@ -88,12 +89,24 @@ func (a *Arena) take(need int) (at int, ok bool) {
 	return 0, false
 }
 
+// Keep has the block at an offset handed out to nobody else, ever: a peer may still
+// write there.
+func (a *Arena) Keep(at int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for first, need := range a.used {
+		if first <= at && at < first+need {
+			a.kept[first] = true
+		}
+	}
+}
+
 // Free takes a block back, which nobody may use any more. The memory goes back
 // to the machine.
 func (a *Arena) Free(block []byte) error {
 	at, ok := a.Offset(block)
 	a.mu.Lock()
-	need := a.used[at]
+	need, kept := a.used[at], a.kept[at]
 	if ok {
 		delete(a.used, at)
 	}
@@ -104,7 +117,9 @@ func (a *Arena) Free(block []byte) error {
 	if err := unix.Fallocate(a.window.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(at), int64(need)); err != nil {
 		clear(a.window.Bytes[at : at+need]) // a sandbox may not have it: the memory stays, for the next block
 	}
-	a.give(at, need)
+	if !kept {
+		a.give(at, need)
+	}
 	return nil
 }
 
