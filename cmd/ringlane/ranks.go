@@ -2,8 +2,10 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -29,10 +31,24 @@ func startSelf(spec launch.Spec, read func(line []byte) error, command ...string
 		defer to.Close()
 		done <- launch.Run(spec)
 	}()
-	lines := bufio.NewScanner(from)
-	lines.Buffer(nil, 1<<20) // paths of many ranks
-	for lines.Scan() {
-		err = errors.Join(err, read(lines.Bytes()))
+	err = eachLine(from, read)
+	return errors.Join(<-done, err)
+}
+
+// eachLine hands each line to read, of any length and whatever read says of those
+// before: who writes them must not find the pipe full.
+func eachLine(from io.Reader, read func(line []byte) error) (all error) {
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			all = errors.Join(all, read(bytes.TrimSuffix(line, []byte{'\n'})))
+		}
+		if err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return errors.Join(all, err)
+		}
 	}
-	return errors.Join(<-done, err, lines.Err())
 }
