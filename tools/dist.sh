@@ -48,6 +48,7 @@ for package in hardware/cuda hardware/window/cudaipc hardware/window/pinned run/
     CGO_ENABLED=0 go test -c -trimpath -ldflags='-s -w' \
         -o "$root/tests/go/${package##*/}.test" "./internal/$package"
 done
+gzip -9n "$root"/tests/go/*.test # each holds the kernels
 cp python/tests/*.py "$root/tests/"
 rm -f "$root/tests/test_install.py" "$root/tests/test_example.py" "$root/tests/test_dist.py"
 $python - "$root/tests/pytest.zip" pytest pluggy iniconfig packaging pygments <<'END_OF_PYTHON'
