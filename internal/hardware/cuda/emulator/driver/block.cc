@@ -215,7 +215,9 @@ bool Scheduler::release()
 	return any;
 }
 
-// rest gives the processor away while threads only look at flags.
+// rest gives the processor away while threads only look at flags, for longer and
+// longer: a pass through a block takes as long as a short nap, and tens of blocks that
+// wait would leave those nothing that they wait for.
 void Scheduler::rest()
 {
 	if (!polling) {
@@ -228,7 +230,8 @@ void Scheduler::rest()
 		sched_yield();
 		return;
 	}
-	timespec doze = {0, 20000};
+	uint32_t doublings = (idle - 64) / 16;
+	timespec doze = {0, 20000 << (doublings < 4 ? doublings : 4)};
 	nanosleep(&doze, nullptr);
 }
 
