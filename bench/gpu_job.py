@@ -134,6 +134,7 @@ def main() -> None:
         from gpu_ddp import ddp  # noqa: PLC0415
 
         found["ddp"] = ddp(rank, device, lambda run, times: timed(run, times, meeting))
+        leave(options.path, rank, found)
         found["ddp"]["beside"] = beside(device, meeting)
     leave(options.path, rank, found)
     meeting.barrier()
