@@ -58,7 +58,7 @@ func controlOf(window []byte) control {
 }
 
 // fail publishes why this rank's communicator failed; the first reason stays.
-func (c control) fail(e *Error) {
+func (c *control) fail(e *Error) {
 	if c.state.Load() == stateFailed {
 		return
 	}
@@ -68,7 +68,7 @@ func (c control) fail(e *Error) {
 }
 
 // failure reads a peer's reason; state must have been seen as stateFailed.
-func (c control) failure() *Error {
+func (c *control) failure() *Error {
 	about := sys.Word64(c.mem, controlFailure).Load()
 	n := min(int(uint32(about)), failureText-8)
 	code := Code(about >> 32)
@@ -88,19 +88,24 @@ type description struct {
 	count      int // elements, -1 where they differ from rank to rank
 }
 
-// describe publishes description d of collective number sequence. The place is
+// about is all of a description but the count, in a word.
+func (d *description) about() uint64 {
+	return uint64(d.collective)<<56 | uint64(d.typ)<<48 | uint64(d.op)<<40 | uint64(uint32(d.root))
+}
+
+// describe publishes the description of collective number sequence. The place is
 // another's until entered says so: see described.
-func (c control) describe(sequence uint64, d description) {
+func (c *control) describe(sequence, about uint64, count int) {
 	call := &c.calls[sequence%callRing]
-	sys.Publish(call.about, uint64(d.collective)<<56|uint64(d.typ)<<48|uint64(d.op)<<40|uint64(uint32(d.root)))
-	sys.Publish(call.count, uint64(d.count))
+	sys.Publish(call.about, about)
+	sys.Publish(call.count, uint64(count))
 	sys.Publish(c.entered, sequence)
 }
 
 // described reads what a peer said about collective number sequence, if that is
 // still there: from call number sequence + callRing on, which may be on its way
 // before entered shows it, the place holds another.
-func (c control) described(sequence uint64) (description, bool) {
+func (c *control) described(sequence uint64) (description, bool) {
 	if sequence == 0 || c.entered.Load() < sequence {
 		return description{}, false
 	}

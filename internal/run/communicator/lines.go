@@ -157,5 +157,5 @@ func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, cl
 			}
 		}
 	}
-	clear(pieces)
+	forget(pieces)
 }

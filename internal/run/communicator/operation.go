@@ -63,7 +63,7 @@ func (o *operation) begin() {
 	if o.route.exposed && sys.Overlap(o.call.In, o.call.Out) {
 		o.in.ok = false
 	}
-	c.control.describe(o.sequence, o.desc)
+	c.control.describe(o.sequence, o.about, o.desc.count)
 }
 
 // place is the segment of a step in a round.
@@ -286,8 +286,7 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 	s, c := &o.route.program[next.step], o.comm
 	terms := c.terms[:0]
 	claim, passed := uint64(0), uint64(0) // bits for terms
-	clear(c.offers)
-	c.offered = 0
+	c.offered = 0 // what offers held before is looked at by nobody, unless all are new
 	for _, from := range s.From {
 		term := reduce.Source{Wide: from.Value == schedule.Partial}
 		if from.Rank == c.rank {
@@ -334,8 +333,15 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 			o.reader(from.Rank, from.Shared).Release()
 		}
 	}
-	clear(terms)
+	forget(terms)
 	return true, nil
+}
+
+// forget lets go of buffers. For a few, clear takes longer.
+func forget(terms []reduce.Source) {
+	for i := range terms {
+		terms[i].Data = nil
+	}
 }
 
 func (o *operation) writer(peer int) channel.Writer {

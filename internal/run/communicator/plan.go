@@ -11,6 +11,7 @@ import (
 // not depend on the buffers, or on the calls before.
 type plan struct {
 	desc     description
+	about    uint64 // what it says, but for the count
 	route    *route
 	lends    bool // messages may be references
 	shared   flow
@@ -64,7 +65,7 @@ func (d description) slot() uint64 {
 }
 
 func (c *Comm) draw(p *plan, d description, call *Call) {
-	p.desc, p.rounds = d, 0
+	p.desc, p.about, p.rounds = d, d.about(), 0
 	choice := c.Route(*call)
 	p.shared, p.private = sharedSimple, privateSimple
 	if choice.Protocol == collective.LL {
