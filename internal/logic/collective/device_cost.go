@@ -120,7 +120,7 @@ func (d *Devices) mostHierarchical() int {
 		return NoLimit
 	}
 	bytes := saved * slotHop * pace.Latency * pace.Rate * 1000 / more
-	return 1 << int(min(math.Round(math.Log2(bytes)), 40))
+	return 1 << int(min(max(math.Round(math.Log2(bytes)), 0), 40))
 }
 
 // throughIslands is how a hierarchical AllReduce runs: in pieces so short that one

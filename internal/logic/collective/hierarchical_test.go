@@ -286,6 +286,7 @@ func TestPacedChoice(t *testing.T) {
 		{pace: gen4, ranks: 4, bytes: 64 << 20, want: "direct:slot:128x640"},
 		// Islands that are as fast inside as outside, and such that are not.
 		{pace: gen4, inside: gen4, islands: "0-3/4-7", ranks: 8, bytes: 4 << 10, want: "oneshot:line16:4x128"},
+		{pace: Pace{1, 3e-5}, inside: Pace{1, 1}, islands: "0-3/4-7", ranks: 8, bytes: 129, want: "oneshot:line16:4x64"}, // a flag that takes no time
 		{pace: gen4, inside: gen4, islands: "0-3/4-7", ranks: 8, bytes: 16 << 10, want: "hierarchical:slot:4x768"},
 		{pace: gen4, inside: gen4, islands: "0-3/4-7", ranks: 8, bytes: 512 << 10, want: "hierarchical:slot:32x768"},
 		{pace: gen4, inside: gen4, islands: "0-3/4-7", ranks: 8, bytes: 16 << 20, want: "ring:slot:128x512"},
