@@ -101,7 +101,7 @@ CASE(event_recorded_anew)
 	WANT(600, cuStreamQuery(waits));
 	add(flag, 1, idle);
 	OK(cuStreamSynchronize(waits));
-	OK(cuStreamQuery(slow));
+	OK(cuStreamSynchronize(slow));
 }
 
 CASE(host_functions)
