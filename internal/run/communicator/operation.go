@@ -286,7 +286,8 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 	s, c := &o.route.program[next.step], o.comm
 	terms := c.terms[:0]
 	claim, passed := uint64(0), uint64(0) // bits for terms
-	c.offered = 0 // what offers held before is looked at by nobody, unless all are new
+	// Nobody looks at offers unless there is a new one of each.
+	c.offered = 0
 	for _, from := range s.From {
 		term := reduce.Source{Wide: from.Value == schedule.Partial}
 		if from.Rank == c.rank {
