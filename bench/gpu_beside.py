@@ -18,16 +18,6 @@ SIDE, PRODUCTS = 4096, 40  # matrices of bf16, multiplied so many times
 ELEMENTS, ADDITIONS = 64 << 20, 60  # vectors of bf16, added
 
 
-def graph_of(run: Callable[[], Any], times: int) -> torch.cuda.CUDAGraph:
-    run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        for _ in range(times):
-            run()
-    return graph
-
-
 def milliseconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     torch.cuda.synchronize()
     return begin.elapsed_time(end)
@@ -39,12 +29,18 @@ def marked() -> torch.cuda.Event:
     return event
 
 
-def beside(device: torch.device, meeting: Meeting) -> dict[str, Any]:
+def beside(
+    device: torch.device,
+    meeting: Meeting,
+    graph_of: Callable[[Callable[[], torch.Tensor], int], torch.cuda.CUDAGraph],
+) -> dict[str, Any]:
     """Time sums alone, and how many times as long other work takes beside a row of them."""
     data = torch.zeros(BYTES // 4, device=device)
     a, b = (torch.randn(SIDE, SIDE, dtype=torch.bfloat16, device=device) for _ in range(2))
     product = torch.empty_like(a)
     x, y = (torch.zeros(ELEMENTS, dtype=torch.bfloat16, device=device) for _ in range(2))
+    torch.mm(a, b, out=product)  # what it takes once is not captured
+    torch.cuda.synchronize()
     graphs = {
         "matmul": graph_of(lambda: torch.mm(a, b, out=product), PRODUCTS),
         "add": graph_of(lambda: x.add_(y), ADDITIONS),

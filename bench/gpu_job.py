@@ -135,7 +135,7 @@ def main() -> None:
 
         found["ddp"] = ddp(rank, device, lambda run, times: timed(run, times, meeting))
         leave(options.path, rank, found)
-        found["ddp"]["beside"] = beside(device, meeting)
+        found["ddp"]["beside"] = beside(device, meeting, lambda *work: graph_of(*work)[0])
     leave(options.path, rank, found)
     meeting.barrier()
     with contextlib.suppress(RuntimeError):

@@ -85,8 +85,7 @@ func (d *Devices) canLead(c schedule.Collective, choice DeviceChoice, bytes int)
 	most := min(maxDeviceBlocks, d.Blocks)
 	switch {
 	case choice.Engine: // blocks and threads are of what reduces, and that is little
-		reduces := c == schedule.AllReduce || c == schedule.ReduceScatter || c == schedule.Reduction
-		return bytes >= leastEngine && choice.Threads == power(min(engineThreads, d.Threads)) && (reduces || choice.Blocks == 1)
+		return bytes >= leastEngine && choice.Threads == power(min(engineThreads, d.Threads)) && (reduces(c) || choice.Blocks == 1)
 	case choice.Sentinel:
 		warps, rows := choice.Blocks*choice.Threads/32, (message+deviceRow-1)/deviceRow
 		fit := power(most) * min(lineThreads, d.Threads) / 32

@@ -118,18 +118,11 @@ func TestEngineGraph(t *testing.T) {
 		r.set(other, number(r.rank))
 		var graphs []*cuda.Exec
 		for range 2 {
-			r.within(func() error {
-				r.must(r.stream.BeginCapture())
+			graphs = append(graphs, r.recorded(func() {
 				r.must(r.Enqueue(sum, r.stream))
 				r.must(r.Enqueue(eager, side)) // not a part of it
 				r.must(r.Enqueue(in2, r.stream))
-				graph, err := r.stream.EndCapture()
-				r.must(err)
-				defer graph.Destroy()
-				exec, err := graph.Instantiate()
-				graphs = append(graphs, exec)
-				return err
-			})
+			}))
 		}
 		defer r.within(func() error { return graphs[0].Destroy() })
 		defer r.within(func() error { return graphs[1].Destroy() })

@@ -59,9 +59,7 @@ func TestGraph(t *testing.T) {
 		r.must(r.Enqueue(reduce, r.stream)) // eager before
 		r.must(r.Synchronize(r.stream))
 
-		var exec *cuda.Exec
-		r.within(func() error {
-			r.must(r.stream.BeginCapture())
+		exec := r.recorded(func() {
 			r.must(r.stream.Record(event))
 			r.must(side.WaitEvent(event))
 			// What follows needs an order that only the communicator makes.
@@ -70,11 +68,6 @@ func TestGraph(t *testing.T) {
 			r.must(r.Exchange(swap, side))
 			r.must(side.Record(event))
 			r.must(r.stream.WaitEvent(event))
-			graph, err := r.stream.EndCapture()
-			r.must(err)
-			defer graph.Destroy()
-			exec, err = graph.Instantiate()
-			return err
 		})
 		defer r.within(func() error { return exec.Destroy() })
 

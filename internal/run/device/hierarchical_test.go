@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"ringlane/internal/hardware/cuda"
 	"ringlane/internal/logic/collective"
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
@@ -159,18 +158,11 @@ func TestHierarchicalGraph(t *testing.T) {
 	islanders(t, 4, "0-1/2-3", "2x128", func(r *rank) error {
 		in, out := r.alloc(8*count), r.alloc(8*count)
 		number := func(v int) []byte { return bytes.Repeat(binary.LittleEndian.AppendUint64(nil, uint64(v)), count) }
-		var exec *cuda.Exec
-		r.within(func() error {
-			r.must(r.stream.BeginCapture())
+		exec := r.recorded(func() {
 			for range 2 {
 				r.must(r.Enqueue(Call{Type: dtype.I64, Count: count, In: in, Out: out}, r.stream))
 				r.must(r.Enqueue(Call{Type: dtype.I64, Op: dtype.Max, Count: count, In: out, Out: out}, r.stream))
 			}
-			graph, err := r.stream.EndCapture()
-			r.must(err)
-			defer graph.Destroy()
-			exec, err = graph.Instantiate()
-			return err
 		})
 		defer r.within(func() error { return exec.Destroy() })
 		for i := range replays {

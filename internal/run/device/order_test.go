@@ -86,18 +86,11 @@ func TestOrderCaptured(t *testing.T) {
 		defer destroy()
 		side, other := streams[0], streams[1]
 		r.must(r.Order(other, r.stream))
-		var exec *cuda.Exec
-		r.within(func() error {
-			r.must(r.stream.BeginCapture())
+		exec := r.recorded(func() {
 			r.must(r.Order(r.stream, side))
 			r.must(side.Copy(through, from, 64))
 			r.must(r.Order(side, r.stream))
 			r.must(r.stream.Copy(to, through, 64))
-			graph, err := r.stream.EndCapture()
-			r.must(err)
-			defer graph.Destroy()
-			exec, err = graph.Instantiate()
-			return err
 		})
 		defer r.within(func() error { return exec.Destroy() })
 		r.must(r.Order(r.stream, other)) // not in the graph

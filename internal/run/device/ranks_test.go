@@ -62,6 +62,21 @@ func (r *rank) get(p cuda.Pointer, bytes int) []byte {
 	return data
 }
 
+// recorded captures what is put into the rank's stream, and into those that join it.
+func (r *rank) recorded(put func()) (exec *cuda.Exec) {
+	r.t.Helper()
+	r.within(func() error {
+		r.must(r.stream.BeginCapture())
+		put()
+		graph, err := r.stream.EndCapture()
+		r.must(err)
+		defer graph.Destroy()
+		exec, err = graph.Instantiate()
+		return err
+	})
+	return exec
+}
+
 // within runs do with the rank's context current.
 func (r *rank) within(do func() error) {
 	r.t.Helper()

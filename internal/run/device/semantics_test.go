@@ -248,6 +248,25 @@ func TestRings(t *testing.T) {
 	})
 }
 
+// TestEarly has those kernels launched early that are short and wait themselves, if the
+// GPU has the instruction.
+func TestEarly(t *testing.T) {
+	together(t, 2, func(r *rank) error {
+		hopper := r.Device().Capability[0] >= 9
+		for _, test := range []struct {
+			module, name string
+			want         bool
+		}{{"fast_f32", "fast_pair_f32", hopper}, {"copy", "copy_line16", hopper}, {"f32", "reduce_slot_f32", false}} {
+			f, err := r.gpu.function(test.module, test.name)
+			r.must(err)
+			if want := test.want && r.gpu.early; f.Early != want {
+				return fmt.Errorf("%s early: %v, want %v", test.name, f.Early, want)
+			}
+		}
+		return nil
+	})
+}
+
 // TestBeside has calls in a stream that shares the GPU take few blocks, where other
 // ranks need not take as many.
 func TestBeside(t *testing.T) {
