@@ -39,6 +39,29 @@ type Reader interface {
 	Release()
 }
 
+// Asker is a Writer whose reader may answer a message: with what it leaves in the slot,
+// in the place of the message, before it releases that. So the lines that brought the
+// message take the answer back, and neither end has to fetch others before it writes.
+type Asker interface {
+	Writer
+	// Ask is Commit of a message that is to be answered. Its slot is free again when
+	// the answer has been taken.
+	Ask(tag uint32)
+	// Answer returns the n bytes of the oldest answer that has not been taken, or false
+	// while it is not there. They stay valid until Taken.
+	Answer(n int) ([]byte, bool)
+	// Taken gives the slot of the answer back.
+	Taken()
+}
+
+// Answerer is the reading end of an Asker.
+type Answerer interface {
+	Reader
+	// Room returns where n bytes of an answer to the peeked message belong, which may
+	// be where the message is. Release sends them.
+	Room(n int) []byte
+}
+
 // Bell lets one party sleep until another has something for it. It is 8 bytes
 // of a window: a futex word that counts rings, and whether the owner sleeps.
 //
@@ -93,6 +116,9 @@ func (c *Credit) Free(n uint64) bool {
 
 // Drained reports whether all of the first n messages have been released.
 func (c *Credit) Drained(n uint64) bool { return c.seen == n || c.look(n) == n }
+
+// Released reports whether message number n (from 0) of sent ones has been released.
+func (c *Credit) Released(n, sent uint64) bool { return c.seen > n || c.look(sent) > n }
 
 // look reads the acknowledgements of n messages.
 func (c *Credit) look(n uint64) uint64 {

@@ -22,8 +22,16 @@ var protocols = map[string]struct {
 	writer func(mem []byte, payload int, acks []*atomic.Uint64, bells []channel.Bell) channel.Writer
 	reader func(mem []byte, payload int, ack *atomic.Uint64, bell channel.Bell) channel.Reader
 }{
-	"ll":     {ll.Bytes, ll.NewWriter, ll.NewReader},
-	"simple": {simple.Bytes, simple.NewWriter, simple.NewReader},
+	"ll": {ll.Bytes, ll.NewWriter, ll.NewReader},
+	"simple": {
+		simple.Bytes,
+		func(mem []byte, payload int, acks []*atomic.Uint64, bells []channel.Bell) channel.Writer {
+			return simple.NewWriter(mem, payload, acks, bells)
+		},
+		func(mem []byte, payload int, ack *atomic.Uint64, bell channel.Bell) channel.Reader {
+			return simple.NewReader(mem, payload, ack, bell)
+		},
+	},
 }
 
 // pipe is a channel with several readers over a real window, between guards
@@ -187,6 +195,57 @@ func TestStream(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Answers of every length come in the order of the messages, and a slot is free only
+// when its answer has been taken. Messages that are not answered go before and after.
+func TestAnswers(t *testing.T) {
+	const payload = 300
+	p := newPipe(t, "simple", payload, 1)
+	w, r := p.writer.(channel.Asker), p.readers[0].(channel.Answerer)
+	want := make([]byte, payload)
+	send := func(n int, commit func(tag uint32)) {
+		t.Helper()
+		room, ok := w.Reserve(n)
+		if !ok {
+			t.Fatalf("no room for %d bytes", n)
+		}
+		fill(room, uint64(n))
+		commit(uint32(n))
+	}
+	receive := func(n int) {
+		t.Helper()
+		got, tag, ok := r.Peek()
+		if fill(want[:n], uint64(n)); !ok || tag != uint32(n) || !bytes.Equal(got, want[:n]) {
+			t.Fatalf("message of %d bytes: %v, tag %d, %d bytes", n, ok, tag, len(got))
+		}
+	}
+	for n := 0; n <= payload-channel.Slots; n++ {
+		send(n, w.Commit)
+		receive(n)
+		r.Release()
+		for i := range channel.Slots {
+			send(n+i, w.Ask)
+		}
+		for i := range channel.Slots {
+			if _, ok := w.Answer(n + i); ok {
+				t.Fatal("an answer is there before Release")
+			}
+			receive(n + i)
+			fill(r.Room(payload-n-i), uint64(n+i+1)) // in the place of the message
+			r.Release()
+			if _, ok := w.Reserve(1); ok != (i > 0) {
+				t.Fatalf("%d answers have been taken, room: %v", i, ok)
+			}
+			for range 2 { // Answer may be repeated
+				got, ok := w.Answer(payload - n - i)
+				if fill(want[:payload-n-i], uint64(n+i+1)); !ok || !bytes.Equal(got, want[:payload-n-i]) {
+					t.Fatalf("answer of %d bytes: %v, %d bytes", payload-n-i, ok, len(got))
+				}
+			}
+			w.Taken()
+		}
+	}
 }
 
 func TestTooLongAMessagePanics(t *testing.T) {

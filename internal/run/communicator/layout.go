@@ -119,16 +119,27 @@ func (l *layout) ack(f flow, windows [][]byte, writer, reader int) *atomic.Uint6
 type ends struct {
 	to   [flows][]channel.Writer
 	from [flows][]channel.Reader
+	// Those of privateSimple, by peer.
+	ask    []channel.Asker
+	answer []channel.Answerer
 }
 
 func (l *layout) connect(rank int, windows [][]byte, bells []channel.Bell) *ends {
-	e := &ends{}
+	e := &ends{ask: make([]channel.Asker, l.ranks), answer: make([]channel.Answerer, l.ranks)}
 	for f := range flows {
 		e.to[f] = make([]channel.Writer, l.ranks)
 		e.from[f] = make([]channel.Reader, l.ranks)
-		write, read := simple.NewWriter, simple.NewReader
-		if f.ll() {
-			write, read = ll.NewWriter, ll.NewReader
+		write := func(slots []byte, acks []*atomic.Uint64, bells []channel.Bell) channel.Writer {
+			if f.ll() {
+				return ll.NewWriter(slots, l.payload(f), acks, bells)
+			}
+			return simple.NewWriter(slots, l.payload(f), acks, bells)
+		}
+		read := func(slots []byte, ack *atomic.Uint64, bell channel.Bell) channel.Reader {
+			if f.ll() {
+				return ll.NewReader(slots, l.payload(f), ack, bell)
+			}
+			return simple.NewReader(slots, l.payload(f), ack, bell)
 		}
 		var acks []*atomic.Uint64
 		var readers []channel.Bell
@@ -136,16 +147,22 @@ func (l *layout) connect(rank int, windows [][]byte, bells []channel.Bell) *ends
 			if p == rank {
 				continue
 			}
-			e.from[f][p] = read(l.slots(f, windows, p, rank), l.payload(f), l.ack(f, windows, p, rank), bells[p])
+			e.from[f][p] = read(l.slots(f, windows, p, rank), l.ack(f, windows, p, rank), bells[p])
 			ack := l.ack(f, windows, rank, p)
 			if f.shared() {
 				acks, readers = append(acks, ack), append(readers, bells[p])
 			} else {
-				e.to[f][p] = write(l.slots(f, windows, rank, p), l.payload(f), []*atomic.Uint64{ack}, []channel.Bell{bells[p]})
+				e.to[f][p] = write(l.slots(f, windows, rank, p), []*atomic.Uint64{ack}, []channel.Bell{bells[p]})
 			}
 		}
 		if f.shared() {
-			e.to[f][rank] = write(l.slots(f, windows, rank, rank), l.payload(f), acks, readers)
+			e.to[f][rank] = write(l.slots(f, windows, rank, rank), acks, readers)
+		}
+	}
+	for p := range l.ranks {
+		if p != rank {
+			e.ask[p] = e.to[privateSimple][p].(channel.Asker)
+			e.answer[p] = e.from[privateSimple][p].(channel.Answerer)
 		}
 	}
 	return e

@@ -83,8 +83,8 @@ func (p *inPlace) result(t *weakmem.Thread, rank, call int) {
 	}
 }
 
-// reduceTo lends each peer its chunk and leaves the sum of chunk rank in place
-// (directReduceTo, by operation.reduce).
+// reduceTo lends each peer its chunk, and the same place for the sum, and leaves the
+// sum of chunk rank everywhere (directReduceTo, by operation.reduce).
 func (p *inPlace) reduceTo(t *weakmem.Thread, rank, call, message int) {
 	p.peers(rank, func(peer, _ int) { p.refer(t, p.private[rank][peer], message) })
 	p.peers(rank, func(peer, _ int) { p.borrow(t, p.private[peer][rank], message) })
@@ -96,6 +96,9 @@ func (p *inPlace) reduceTo(t *weakmem.Thread, rank, call, message int) {
 			terms = append(terms, expect(t, what, p.buffers[peer][rank], input(call, peer, rank)))
 		})
 		t.Store(p.buffers[rank][rank], weakmem.Plain, weakmem.Of(total, terms...))
+		p.peers(rank, func(peer, _ int) {
+			t.Store(p.buffers[peer][rank], weakmem.Plain, weakmem.Of(total, terms...))
+		})
 	}, func() {
 		p.peers(rank, func(peer, _ int) {
 			p.release(t, "simple.reader.Release", p.private[peer][rank].credit.acks[0], message, nil)
@@ -103,11 +106,9 @@ func (p *inPlace) reduceTo(t *weakmem.Thread, rank, call, message int) {
 	})
 }
 
-// allReduce is the direct algorithm in place on buffers that are lent: reduce
-// the own chunk where it lies, then lend the sum to everyone. Nobody waits before
-// it copies a peer's sum over the chunk that this peer was lent: the sum says
-// that the chunk has been read. After the call the users write their next inputs,
-// which two ranks begin to reduce. For more there are not enough steps, and too
+// allReduce is the direct algorithm in place on buffers that are lent: whoever
+// reduces a chunk puts the sum where the inputs were. After the call the users
+// write their next inputs, which two ranks begin to reduce. For more there are too
 // many states unless the first inputs are there from the start.
 func allReduce(ranks int) func(change) *design {
 	return func(change change) *design {
@@ -118,20 +119,8 @@ func allReduce(ranks int) func(change) *design {
 				p.write(t, rank, 1)
 			}
 			p.reduceTo(t, rank, 1, 1)
-			p.refer(t, p.shared[rank], 1)
-			p.peers(rank, func(peer, reader int) {
-				p.borrow(t, p.shared[peer], 1)
-				p.whole(func() {
-					p.caller(t, "operation.try copies the sum")
-					sum := expect(t, fmt.Sprintf("rank %d's sum", peer), p.buffers[peer][peer], p.sum(1, peer))
-					t.Store(p.buffers[rank][peer], weakmem.Plain, weakmem.Of(total, sum))
-				}, func() {
-					p.release(t, "simple.reader.Release", p.shared[peer].credit.acks[reader], 1, nil)
-				})
-			})
-			if p.keeps("a call ends when its channels are drained") {
-				p.drained(t, &p.shared[rank].credit, 1)
-				p.peers(rank, func(peer, _ int) { p.drained(t, &p.private[rank][peer].credit, 1) })
+			if p.keeps("a call ends when its messages are answered") {
+				p.peers(rank, func(peer, _ int) { p.answered(t, &p.private[rank][peer].credit, 1) })
 			}
 			p.result(t, rank, 1)
 			p.write(t, rank, 2)

@@ -162,3 +162,9 @@ func (d *design) drained(t *weakmem.Thread, c *credit, n int) {
 	}
 	d.look(t, c, acks, "Drained", d.until(t, n))
 }
+
+// answered mirrors Credit.Released for message n, by writer.Answer, and the wait
+// around it.
+func (d *design) answered(t *weakmem.Thread, c *credit, n int) {
+	d.look(t, c, c.acks, "Released", d.until(t, n))
+}

@@ -45,7 +45,8 @@ var atomics = []struct {
 	{"simple.writer.Commit: s.sequence.Store", plain, "simple", weakWrong, "publishes the bytes"},
 	{"simple.writer.Commit: s.sequence.Store", plain, "reference", weakWrong, "publishes the data in the writer's window too"},
 	{"simple.writer.Commit: s.sequence.Store", halfStore, "reference, streamed", caught{weakmem.None, weakmem.Wrong, weakmem.None}, "drains non-temporal stores"},
-	{"simple.writer.Commit: s.sequence.Store", plain, "allreduce", weakWrong, "publishes the sum"},
+	{"simple.reader.Release: r.ack.Store", plain, "answers", weakWrong, "publishes the answer"},
+	{"simple.reader.Release: r.ack.Store", plain, "allreduce", weakWrong, "publishes the sum"},
 	{"simple.writer.Commit: s.sequence.Store", halfStore, "simple, asleep", tsoLost, "precedes the look at the sleeper"},
 	{"simple.reader.Peek: s.sequence.Load", plain, "simple", weakWrong, "the bytes are read after it"},
 	{"simple.reader.Peek: s.sequence.Load", plain, "reference", weakWrong, "and the writer's data"},
@@ -65,6 +66,8 @@ var atomics = []struct {
 
 	// Acknowledgements. Of simple channels none is here: nothing is stored into a
 	// slot before the load that allows it, since a store is never speculated.
+	{"channel.Credit.look: a.Load", plain, "answers", weakWrong, "the answer is read after it"},
+	{"channel.Credit.look: a.Load", plain, "allreduce", weakWrong, "and the sum"},
 	{"channel.Credit.look: a.Load", anyLoad, "ll", weakWrong, "old flags are gone before the next message"},
 	{"channel.Credit.look: a.Load", anyLoad, "simple, asleep", weakLost, "follows the store that says asleep"},
 
@@ -101,7 +104,9 @@ var habits = []struct {
 	{"a store and a load, seq_cst, lie between data and its reference by ll", "reference by ll, streamed", caught{weakmem.None, weakmem.Wrong, weakmem.Wrong}},
 	{"a call ends when its channels are drained", "reference", wrong},
 	{"a call ends when its channels are drained", "reference by ll", wrong},
-	{"a call ends when its channels are drained", "allreduce", wrong},
+	{"a call ends when its messages are answered", "allreduce", wrong},
+	{"Release after the answer is written", "answers", wrong},
+	{"Reserve waits until answers have been taken", "answers", wrong},
 	{"Drained looks at every reader", "reference", wrong},
 	{"an input that its owner overwrites is not lent to everyone", "oneshot", wrong},
 }

@@ -19,6 +19,8 @@ var designs = []struct {
 	{"simple, 2 slots", false, simpleStream(2, 2, 4, false)},
 	{"simple, asleep", false, simpleStream(1, 1, 2, true)},
 	{"simple, 2 asleep", true, simpleStream(1, 2, 2, true)},
+	{"answers", false, simpleAnswers(1, 3)},
+	{"answers, 2 slots", false, simpleAnswers(2, 3)},
 	{"ll", false, llStream(1, 4, false)},
 	{"ll, 2 readers", false, llStream(2, 4, false)},
 	{"ll, asleep", false, llStream(1, 2, true)},

@@ -158,3 +158,65 @@ func (c *simpleChannel) data(n int) []weakmem.Word {
 	}
 	return c.short[slot]
 }
+
+// answer is what goes back for message n.
+func answer(n int) int { return 8 + n }
+
+// simpleAnswers is a channel whose reader answers each message in its slot. The
+// writer sends as many ahead as there are slots, and takes an answer before it
+// sends the next.
+func simpleAnswers(slots, messages int) func(change) *design {
+	return func(change change) *design {
+		d := newDesign(change)
+		c := d.simpleChannel("", slots, 1, false)
+
+		w := d.Thread("writer")
+		take := func(n int) {
+			d.answered(w, &c.credit, n)
+			d.caller(w, "reads the bytes that Answer gave")
+			for _, word := range c.short[(n-1)%slots] {
+				expect(w, fmt.Sprintf("the answer to message %d", n), word, answer(n))
+			}
+		}
+		taken := 0
+		for n := 1; n <= messages; n++ {
+			if n-1-taken == slots && d.keeps("Reserve waits until answers have been taken") {
+				taken++
+				take(taken)
+			}
+			d.free(w, &c.credit, n, nil)
+			d.caller(w, "fills the room that Reserve gave")
+			for _, word := range c.short[(n-1)%slots] {
+				set(w, word, n)
+			}
+			d.commit(w, c, n, false, nil)
+		}
+		for ; taken < messages; taken++ {
+			take(taken + 1)
+		}
+
+		r := d.Thread("reader")
+		for n := 1; n <= messages; n++ {
+			d.peek(r, c, n, nil)
+			d.caller(r, "reads the bytes that Peek gave")
+			for _, word := range c.short[(n-1)%slots] {
+				expect(r, fmt.Sprintf("the bytes of message %d", n), word, n)
+			}
+			fill := func() {
+				d.caller(r, "fills the room that Room gave")
+				for _, word := range c.short[(n-1)%slots] {
+					set(r, word, answer(n))
+				}
+			}
+			last := d.keeps("Release after the answer is written")
+			if last {
+				fill()
+			}
+			d.release(r, "simple.reader.Release", c.credit.acks[0], n, nil)
+			if !last {
+				fill()
+			}
+		}
+		return d
+	}
+}

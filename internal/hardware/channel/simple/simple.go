@@ -60,6 +60,7 @@ func slots(mem []byte, payload int) (s [channel.Slots]slot) {
 type writer struct {
 	slots    [channel.Slots]slot
 	sent     uint64
+	asked    uint64 // of the last messages sent, those whose answers have not been taken
 	reserved int
 	credit   channel.Credit
 	bells    []channel.Bell
@@ -67,12 +68,12 @@ type writer struct {
 
 // NewWriter is the sending end over mem, with one acknowledgement word and one
 // bell a reader.
-func NewWriter(mem []byte, payload int, acks []*atomic.Uint64, bells []channel.Bell) channel.Writer {
+func NewWriter(mem []byte, payload int, acks []*atomic.Uint64, bells []channel.Bell) channel.Asker {
 	return &writer{slots: slots(mem, payload), credit: channel.NewCredit(acks), bells: bells}
 }
 
 func (w *writer) Reserve(n int) ([]byte, bool) {
-	if !w.credit.Free(w.sent) {
+	if w.asked == channel.Slots || !w.credit.Free(w.sent) {
 		return nil, false
 	}
 	s := &w.slots[w.sent%channel.Slots]
@@ -91,6 +92,21 @@ func (w *writer) Commit(tag uint32) {
 	channel.Ring(w.bells)
 }
 
+func (w *writer) Ask(tag uint32) {
+	w.Commit(tag)
+	w.asked++
+}
+
+func (w *writer) Answer(n int) ([]byte, bool) {
+	oldest := w.sent - w.asked
+	if !w.credit.Released(oldest, w.sent) {
+		return nil, false
+	}
+	return w.slots[oldest%channel.Slots].data(n), true
+}
+
+func (w *writer) Taken() { w.asked-- }
+
 func (w *writer) Drained() bool { return w.credit.Drained(w.sent) }
 
 type reader struct {
@@ -102,7 +118,7 @@ type reader struct {
 
 // NewReader is the receiving end over mem; ack is this reader's word in the
 // writer's window, and bell wakes the writer.
-func NewReader(mem []byte, payload int, ack *atomic.Uint64, bell channel.Bell) channel.Reader {
+func NewReader(mem []byte, payload int, ack *atomic.Uint64, bell channel.Bell) channel.Answerer {
 	return &reader{slots: slots(mem, payload), ack: ack, bell: bell}
 }
 
@@ -116,6 +132,8 @@ func (r *reader) Peek() ([]byte, uint32, bool) {
 	n := min(int(uint32(about)), len(s.long))
 	return s.data(n), uint32(about >> 32), true
 }
+
+func (r *reader) Room(n int) []byte { return r.slots[r.received%channel.Slots].data(n) }
 
 func (r *reader) Release() {
 	line := r.slots[r.received%channel.Slots].line
