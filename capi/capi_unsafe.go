@@ -345,7 +345,7 @@ func perform(c *communicator.Comm, request *C.rl_request, call *communicator.Cal
 	}
 	call.In, call.Out = unsafe.Slice((*byte)(in), n*size), unsafe.Slice((*byte)(out), m*size)
 	if request == nil {
-		return report(c.Do(*call))
+		return report(c.Do(call))
 	}
 	r, err := c.Start(*call)
 	return started(request, r, nil, err)

@@ -98,7 +98,7 @@ func (c *contest) round(alive []int, start time.Time) (time.Duration, error) {
 	for _, i := range alive {
 		c.Use(c.tables[i])
 		for k := -1; k < c.calls[i]; k++ { // the first one brings caches into its state
-			if err := c.Do(barrier); err != nil {
+			if err := c.Do(&barrier); err != nil {
 				return 0, err
 			}
 			begin := time.Now()
@@ -130,7 +130,7 @@ func (c *contest) round(alive []int, start time.Time) (time.Duration, error) {
 func (c *contest) reduce(values []float64, op dtype.Op) ([]float64, error) {
 	c.Use(collective.Defaults())
 	all := make([]float64, len(values))
-	err := c.Do(communicator.Call{
+	err := c.Do(&communicator.Call{
 		Collective: schedule.AllReduce, Type: dtype.F64, Op: op, Count: len(values),
 		In: reduce.Bytes(values), Out: reduce.Bytes(all),
 	})

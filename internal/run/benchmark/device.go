@@ -210,7 +210,7 @@ func (b *deviceBench) verify(do func() error) (int64, error) {
 	wrong := []int64{spread(b.Type, data, func(part []byte, first int) int64 {
 		return count(b.Type, part, func(i int) float64 { return want(first + i) })
 	})}
-	if err := b.host.Do(communicator.Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: 1, In: reduce.Bytes(wrong), Out: reduce.Bytes(wrong)}); err != nil {
+	if err := b.host.Do(&communicator.Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: 1, In: reduce.Bytes(wrong), Out: reduce.Bytes(wrong)}); err != nil {
 		return 0, fmt.Errorf("cannot sum up the errors: %w", err)
 	}
 	return wrong[0], nil
@@ -237,7 +237,7 @@ func spread(t dtype.Type, data []byte, work func(part []byte, first int) int64) 
 }
 
 func (b *deviceBench) barrier() error {
-	return b.host.Do(communicator.Call{Collective: schedule.Barrier})
+	return b.host.Do(&communicator.Call{Collective: schedule.Barrier})
 }
 
 // graph captures calls of the collective.
@@ -372,7 +372,7 @@ func (b *deviceBench) timed(run func() error, n int) ([]float64, error) {
 		return nil, err
 	}
 	slowest := make([]float64, n)
-	err = b.host.Do(communicator.Call{
+	err = b.host.Do(&communicator.Call{
 		Collective: schedule.AllReduce, Type: dtype.F64, Op: dtype.Max, Count: n,
 		In: reduce.Bytes(times), Out: reduce.Bytes(slowest),
 	})

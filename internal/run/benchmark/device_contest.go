@@ -227,7 +227,7 @@ func (c *deviceContest) compare(e *entry) error {
 		}
 		return n
 	})}
-	if err := c.host.Do(communicator.Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: 1, In: reduce.Bytes(wrong), Out: reduce.Bytes(wrong)}); err != nil {
+	if err := c.host.Do(&communicator.Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: 1, In: reduce.Bytes(wrong), Out: reduce.Bytes(wrong)}); err != nil {
 		return err
 	}
 	if wrong[0] > 0 {
@@ -317,7 +317,7 @@ func (c *deviceContest) race(final []*entry, start time.Time, limit time.Duratio
 
 // slowest makes values the greatest of all ranks.
 func (c *deviceContest) slowest(values []float64) error {
-	return c.host.Do(communicator.Call{
+	return c.host.Do(&communicator.Call{
 		Collective: schedule.AllReduce, Type: dtype.F64, Op: dtype.Max, Count: len(values),
 		In: reduce.Bytes(values), Out: reduce.Bytes(values),
 	})

@@ -193,7 +193,7 @@ func (b *bench) free() (err error) {
 // perform makes one call.
 func (b *bench) perform() error {
 	if b.Collective != schedule.SendRecv {
-		return b.Do(b.call)
+		return b.Do(&b.call)
 	}
 	n := b.Size()
 	if n == 1 {
@@ -221,7 +221,7 @@ func (b *bench) run() (Row, error) {
 	times := make([]float64, iterations) // nanoseconds
 	barrier := communicator.Call{Collective: schedule.Barrier}
 	for i := range times {
-		if err := b.Do(barrier); err != nil {
+		if err := b.Do(&barrier); err != nil {
 			return Row{}, err
 		}
 		start := time.Now()
@@ -231,7 +231,7 @@ func (b *bench) run() (Row, error) {
 		times[i] = float64(time.Since(start))
 	}
 	slowest := make([]float64, iterations)
-	if err := b.Do(communicator.Call{
+	if err := b.Do(&communicator.Call{
 		Collective: schedule.AllReduce, Type: dtype.F64, Op: dtype.Max, Count: iterations,
 		In: reduce.Bytes(times), Out: reduce.Bytes(slowest),
 	}); err != nil {
@@ -249,7 +249,7 @@ func (b *bench) warmUp() (iterations int, err error) {
 	verdict := make([]int64, 1)
 	decide := func(v int64) (int64, error) {
 		verdict[0] = v
-		err := b.Do(communicator.Call{Collective: schedule.Broadcast, Type: dtype.I64, Count: 1, In: reduce.Bytes(verdict), Out: reduce.Bytes(verdict)})
+		err := b.Do(&communicator.Call{Collective: schedule.Broadcast, Type: dtype.I64, Count: 1, In: reduce.Bytes(verdict), Out: reduce.Bytes(verdict)})
 		return verdict[0], err
 	}
 	for {
@@ -313,7 +313,7 @@ func (b *bench) verify() error {
 	wrong := []int64{0}
 	want := p.output(b.Rank(), b.call.Count)
 	wrong[0] = count(b.Type, b.call.Out, want)
-	if err := b.Do(communicator.Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: 1, In: reduce.Bytes(wrong), Out: reduce.Bytes(wrong)}); err != nil {
+	if err := b.Do(&communicator.Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: 1, In: reduce.Bytes(wrong), Out: reduce.Bytes(wrong)}); err != nil {
 		return fmt.Errorf("cannot sum up the errors: %w", err)
 	}
 	b.row.Wrong = wrong[0]

@@ -159,7 +159,7 @@ func lends(c *communicator.Comm) (bool, error) {
 		return false, err
 	}
 	all := []byte{0}
-	err = c.Do(communicator.Call{Collective: schedule.AllReduce, Type: dtype.U8, Op: dtype.Min, Count: 1, In: own, Out: all})
+	err = c.Do(&communicator.Call{Collective: schedule.AllReduce, Type: dtype.U8, Op: dtype.Min, Count: 1, In: own, Out: all})
 	return all[0] == 1, err
 }
 

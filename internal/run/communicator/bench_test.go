@@ -23,7 +23,7 @@ func BenchmarkAllReduce(b *testing.B) {
 				data := make([]float32, count)
 				call := Call{Collective: schedule.AllReduce, Count: count, In: reduce.Bytes(data), Out: reduce.Bytes(data)}
 				for range b.N {
-					if err := c.Do(call); err != nil {
+					if err := c.Do(&call); err != nil {
 						return err
 					}
 				}
@@ -65,7 +65,7 @@ func TestCallsAllocateNothing(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			for i := range 200 {
 				b := reduce.Bytes(data[:1+i%2*99999])
-				if err := c.Do(Call{Collective: schedule.AllReduce, Count: len(b) / 4, In: b, Out: b}); err != nil {
+				if err := c.Do(&Call{Collective: schedule.AllReduce, Count: len(b) / 4, In: b, Out: b}); err != nil {
 					return err
 				}
 			}
@@ -88,7 +88,7 @@ func TestCallsKeepNothingAlive(t *testing.T) {
 			runtime.AddCleanup(&buf[0], func(struct{}) { freed <- struct{}{} }, struct{}{})
 			call := Call{Collective: schedule.AllReduce, Count: len(buf) / 4, In: buf, Out: buf}
 			if i == 0 {
-				if err := c.Do(call); err != nil {
+				if err := c.Do(&call); err != nil {
 					return err
 				}
 				continue

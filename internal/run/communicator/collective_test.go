@@ -90,7 +90,7 @@ func perform(c *Comm, call Call) error {
 		src[i] = int32(value(c.rank, i))
 	}
 	call.Type, call.In, call.Out = dtype.I32, reduce.Bytes(src), reduce.Bytes(dst)
-	if err := c.Do(call); err != nil {
+	if err := c.Do(&call); err != nil {
 		return err
 	}
 	for i, want := range expectation(call, c.size, c.rank) {

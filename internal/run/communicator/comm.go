@@ -83,6 +83,7 @@ type Comm struct {
 	pieces   []reduce.Source // of terms
 	offers   [][]byte        // by rank, where it wants the chunk last reduced
 	offered  int             // how many do
+	pace     distance        // how long brief calls take
 	room     [1][]byte       // of the message that is being written
 
 	barrierIn, barrierOut []byte
@@ -219,35 +220,56 @@ func (c *Comm) usable() error {
 	return nil
 }
 
-// Do performs a collective and returns when this rank's part of it is complete.
-// While one goroutine is inside Do, a collective from another fails as Busy:
-// their order would differ from rank to rank.
-func (c *Comm) Do(call Call) error {
+// Do performs a collective and returns when this rank's part of it is complete; it
+// keeps nothing of call. While one goroutine is inside Do, a collective from another
+// fails as Busy: their order would differ from rank to rank.
+func (c *Comm) Do(call *Call) error {
 	if !c.driver.TryLock() {
-		return c.doBehind(call)
+		return c.doBehind(*call)
 	}
 	if c.busy.Load() {
 		c.leave()
-		return c.overlap(call)
+		return c.overlap(*call)
 	}
 	sys.Publish(&c.inside, 1)
-	o := &c.direct
-	o.call = call
-	err := c.ready(&o.call)
-	if err == nil {
-		c.prepare(o)
-		c.collect() // what was submitted before comes first
-		if !c.idle() || !c.dash(o) {
-			c.queue = append(c.queue, o)
-			c.drive(o, never)
-		}
-		err = o.result()
+	var err error
+	if p, room := c.briefly(call); p == nil {
+		err = c.carry(call)
+	} else if !c.dart(call, p, room) {
+		err = c.finish(&c.direct)
 	}
-	o.call.In, o.call.Out = nil, nil // it must not keep the buffers alive
 	sys.Publish(&c.inside, 0)
 	c.leave()
 	return err
 }
+// carry carries out a call of any kind.
+func (c *Comm) carry(call *Call) error {
+	o := &c.direct
+	o.call = *call
+	if err := c.ready(&o.call); err != nil {
+		return err
+	}
+	c.prepare(o)
+	c.collect() // what was submitted before comes first
+	if c.idle() && c.dash(o) {
+		return c.ended(o)
+	}
+	return c.finish(o)
+}
+
+// finish drives o to its end.
+func (c *Comm) finish(o *operation) error {
+	c.queue = append(c.queue, o)
+	c.drive(o, never)
+	return c.ended(o)
+}
+
+// ended is the result of o, which must not keep the buffers alive.
+func (c *Comm) ended(o *operation) error {
+	o.call.In, o.call.Out = nil, nil
+	return o.result()
+}
+
 
 // doBehind is Do while another goroutine drives: one that waits for a request,
 // or the background. If it is one inside Do, that is an error.

@@ -19,7 +19,7 @@ func allReduceOnes(c *Comm, count int) error {
 	for i := range data {
 		data[i] = 1
 	}
-	err := c.Do(Call{Collective: schedule.AllReduce, Count: count, In: reduce.Bytes(data), Out: reduce.Bytes(data)})
+	err := c.Do(&Call{Collective: schedule.AllReduce, Count: count, In: reduce.Bytes(data), Out: reduce.Bytes(data)})
 	if err != nil {
 		return err
 	}
@@ -170,16 +170,24 @@ func TestMoreRanksThanCores(t *testing.T) {
 	}
 }
 
-// disagree runs two different calls and returns both ranks' errors.
-func disagree(t *testing.T, calls [2]Call) (errs [2]error) {
+// disagree runs two different calls, after some that are the same, and returns both
+// ranks' errors.
+func disagree(t *testing.T, before int, same Call, calls [2]Call) (errs [2]error) {
 	t.Helper()
 	together(t, 2, nil, func(c *Comm) error {
+		same := same
+		same.In, same.Out = make([]byte, 1<<20), make([]byte, 1<<20)
+		for range before {
+			if err := c.Do(&same); err != nil {
+				return err
+			}
+		}
 		call := calls[c.rank]
 		call.In, call.Out = make([]byte, 1<<20), make([]byte, 1<<20)
-		errs[c.rank] = c.Do(call)
+		errs[c.rank] = c.Do(&call)
 		if errs[c.rank] == nil {
 			// A rank may complete its part before the other looks; its next call tells.
-			errs[c.rank] = c.Do(Call{Collective: schedule.Barrier})
+			errs[c.rank] = c.Do(&Call{Collective: schedule.Barrier})
 		}
 		return nil
 	})
@@ -205,11 +213,13 @@ func TestDisagreementIsAnErrorOnEveryRank(t *testing.T) {
 		"roots of reduce": {{Collective: schedule.Reduction, Count: 10}, {Collective: schedule.Reduction, Count: 10, Root: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for rank, err := range disagree(t, calls) {
-				if !errors.Is(err, Mismatch) {
-					t.Errorf("rank %d: %v, want a mismatch", rank, err)
-				} else if !strings.Contains(err.Error(), "rank 0 calls") || !strings.Contains(err.Error(), "rank 1 calls") {
-					t.Errorf("rank %d: the error does not say who calls what: %v", rank, err)
+			for _, before := range []int{0, 3} {
+				for rank, err := range disagree(t, before, base, calls) {
+					if !errors.Is(err, Mismatch) {
+						t.Errorf("rank %d: %v, want a mismatch", rank, err)
+					} else if !strings.Contains(err.Error(), "rank 0 calls") || !strings.Contains(err.Error(), "rank 1 calls") {
+						t.Errorf("rank %d: the error does not say who calls what: %v", rank, err)
+					}
 				}
 			}
 		})
@@ -224,7 +234,7 @@ func TestOneRankNamesAnotherRoot(t *testing.T) {
 		if c.rank == 2 {
 			call.Root = 1
 		}
-		err := c.Do(call)
+		err := c.Do(&call)
 		if c.rank == 2 && (!errors.Is(err, Mismatch) || !strings.Contains(err.Error(), "rank 2 calls broadcast of 10 × f32 with root 1")) {
 			return fmt.Errorf("%v, want a mismatch", err)
 		}
@@ -239,9 +249,9 @@ func TestUnevenCountsThatDoNotMatch(t *testing.T) {
 		if c.rank == 1 {
 			recv = []int{6, 5} // rank 0 sends 5
 		}
-		err := c.Do(Call{Collective: schedule.AllToAll, SendCounts: counts, RecvCounts: recv, In: make([]byte, 40), Out: make([]byte, 44)})
+		err := c.Do(&Call{Collective: schedule.AllToAll, SendCounts: counts, RecvCounts: recv, In: make([]byte, 40), Out: make([]byte, 44)})
 		if err == nil {
-			err = c.Do(Call{Collective: schedule.Barrier})
+			err = c.Do(&Call{Collective: schedule.Barrier})
 		}
 		if !errors.Is(err, Mismatch) {
 			return fmt.Errorf("%v, want a mismatch", err)
@@ -300,7 +310,7 @@ func TestAbortReachesEveryRank(t *testing.T) {
 		if c.rank == 2 {
 			c.Abort("the loss is NaN")
 		}
-		err := c.Do(Call{Collective: schedule.Barrier})
+		err := c.Do(&Call{Collective: schedule.Barrier})
 		if !errors.Is(err, Closed) || !strings.Contains(err.Error(), "rank 2 aborted the communicator: the loss is NaN") {
 			return fmt.Errorf("%v", err)
 		}
@@ -350,7 +360,7 @@ func TestArguments(t *testing.T) {
 			{Collective: schedule.SendRecv},
 			{Collective: 99},
 		} {
-			if err := c.Do(call); !errors.Is(err, Argument) {
+			if err := c.Do(&call); !errors.Is(err, Argument) {
 				return fmt.Errorf("%+v: %v, want a bad argument", call, err)
 			}
 		}

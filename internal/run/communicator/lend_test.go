@@ -92,7 +92,7 @@ func lendAndSpoil(c *Comm, call Call, rng *rand.Rand, always bool) error {
 	for i := range view {
 		view[i] = int32(value(c.rank, i))
 	}
-	if err := c.Do(call); err != nil {
+	if err := c.Do(&call); err != nil {
 		return err
 	}
 	got := append([]int32(nil), reduce.View[int32](call.Out)...)
@@ -117,7 +117,7 @@ func TestWindowsAreLent(t *testing.T) {
 			return err
 		}
 		defer Free(b)
-		if err := c.Do(Call{Collective: schedule.AllReduce, Count: 1 << 18, In: b, Out: b}); err != nil {
+		if err := c.Do(&Call{Collective: schedule.AllReduce, Count: 1 << 18, In: b, Out: b}); err != nil {
 			return err
 		}
 		slots := c.layout.slots(sharedSimple, [][]byte{c.peers[0].window.Bytes, c.peers[1].window.Bytes}, c.rank, 0)
@@ -215,7 +215,7 @@ func TestFailedLoan(t *testing.T) {
 			return fmt.Errorf("without a call the memory is the same: %v, %v", same, err)
 		}
 		same, err := reused(func(b []byte) error {
-			err := c.Do(Call{Collective: schedule.AllReduce, Type: dtype.F32, Count: size / 4, In: b, Out: b})
+			err := c.Do(&Call{Collective: schedule.AllReduce, Type: dtype.F32, Count: size / 4, In: b, Out: b})
 			if !errors.Is(err, Timeout) {
 				return fmt.Errorf("the call: %w", err)
 			}

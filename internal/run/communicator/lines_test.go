@@ -58,7 +58,7 @@ func TestPastTheCaches(t *testing.T) {
 							in[i] = int32(value(c.rank, i+calls))
 						}
 						call := Call{Collective: schedule.AllReduce, Type: dtype.I32, Op: dtype.Sum, Count: count, In: reduce.Bytes(in), Out: reduce.Bytes(out)}
-						if err := c.Do(call); err != nil {
+						if err := c.Do(&call); err != nil {
 							return err
 						}
 						for i, got := range out {

@@ -19,7 +19,7 @@ func TestMessagesMatchByTag(t *testing.T) {
 					return err
 				}
 			}
-			return c.Do(Call{Collective: schedule.Barrier})
+			return c.Do(&Call{Collective: schedule.Barrier})
 		}
 		for _, tag := range []int{3, 0, 4, 2, 1} { // earlier ones must be kept and let later ones pass
 			buf := make([]byte, 1000)
@@ -31,7 +31,7 @@ func TestMessagesMatchByTag(t *testing.T) {
 				return fmt.Errorf("tag %d: from %d, begins with %v", tag, from, buf[:4])
 			}
 		}
-		return c.Do(Call{Collective: schedule.Barrier})
+		return c.Do(&Call{Collective: schedule.Barrier})
 	})
 }
 

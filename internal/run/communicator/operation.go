@@ -53,10 +53,7 @@ func (o *operation) begin() {
 	o.started = max(o.submitted, c.turn)
 	o.plan = c.planFor(&o.call, o.plan)
 	o.tag = o.plan.tag(o.sequence)
-	for i := range o.parts {
-		o.parts[i] = counter{step: o.route.starts[i]}
-	}
-	o.in, o.out = loan{}, loan{}
+	o.start()
 	if o.lends {
 		o.in, o.out = c.loanOf(o.call.In), c.loanOf(o.call.Out)
 	}
@@ -64,6 +61,14 @@ func (o *operation) begin() {
 		o.in.ok = false
 	}
 	c.control.describe(o.sequence, o.about, o.desc.count)
+}
+
+// start puts the program counters to where the parts begin, with nothing lent.
+func (o *operation) start() {
+	for i := range o.parts {
+		o.parts[i] = counter{step: o.route.starts[i]}
+	}
+	o.in, o.out = loan{}, loan{}
 }
 
 // place is the segment of a step in a round.

@@ -21,6 +21,7 @@ type plan struct {
 	wide     int // bytes of an element of the accumulator type
 	most     int // elements of a segment at the most
 	rounds   int
+	brief    int     // bytes of the message, if calls are brief
 	identity uint64  // condenses what all ranks must agree on
 	places   []place // of each step, where one round does
 }
@@ -39,14 +40,13 @@ func (c *Comm) planFor(call *Call, last *plan) *plan {
 	if last != nil && last.desc.is(call) {
 		return last
 	}
-	d := call.description()
-	if d.count < 0 {
-		c.draw(&c.uneven, d, call)
+	if call.SendCounts != nil {
+		c.draw(&c.uneven, call)
 		return &c.uneven
 	}
-	p := &c.plans[d.slot()]
-	if p.route == nil || p.desc != d {
-		c.draw(p, d, call)
+	p := &c.plans[call.slot()]
+	if p.route == nil || !p.desc.is(call) {
+		c.draw(p, call)
 	}
 	return p
 }
@@ -59,12 +59,14 @@ func (d *description) is(call *Call) bool {
 		call.SendCounts == nil
 }
 
-func (d description) slot() uint64 {
-	h := uint64(d.count)<<16 ^ uint64(d.collective)<<12 ^ uint64(d.typ)<<8 ^ uint64(d.op)<<4 ^ uint64(d.root)
+// slot is where among a communicator's plans that for a call is kept.
+func (c *Call) slot() uint64 {
+	h := uint64(c.Count)<<16 ^ uint64(c.Collective)<<12 ^ uint64(c.Type)<<8 ^ uint64(c.Op)<<4 ^ uint64(c.Root)
 	return h * 0x9e3779b97f4a7c15 >> 58 // Fibonacci hashing to 6 bits
 }
 
-func (c *Comm) draw(p *plan, d description, call *Call) {
+func (c *Comm) draw(p *plan, call *Call) {
+	d := call.description()
 	p.desc, p.about, p.rounds = d, d.about(), 0
 	choice := c.Route(*call)
 	p.shared, p.private = sharedSimple, privateSimple
@@ -103,6 +105,7 @@ func (c *Comm) draw(p *plan, d description, call *Call) {
 		}
 	}
 	p.identity = d.identity(p.route.number, int(p.private))
+	p.brief = c.brief(p, choice.Algorithm)
 }
 
 type kernelKey struct {

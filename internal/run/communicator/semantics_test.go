@@ -37,7 +37,7 @@ func TestIdenticalBits(t *testing.T) {
 					in := noise(typ, seed, c.rank, count)
 					out := make([]byte, len(in))
 					outs[c.rank] = out
-					return c.Do(Call{Collective: schedule.AllReduce, Type: typ, Op: op, Count: count, In: in, Out: out})
+					return c.Do(&Call{Collective: schedule.AllReduce, Type: typ, Op: op, Count: count, In: in, Out: out})
 				})
 				for r := 1; r < n; r++ {
 					if !bytes.Equal(outs[r], outs[0]) {
@@ -119,7 +119,7 @@ func TestNaNAndInfinityPassThrough(t *testing.T) {
 	} {
 		together(t, 2, nil, func(c *Comm) error {
 			out := make([]float32, 5)
-			if err := c.Do(Call{Collective: schedule.AllReduce, Op: op, Count: 5, In: reduce.Bytes(in[c.rank]), Out: reduce.Bytes(out)}); err != nil {
+			if err := c.Do(&Call{Collective: schedule.AllReduce, Op: op, Count: 5, In: reduce.Bytes(in[c.rank]), Out: reduce.Bytes(out)}); err != nil {
 				return err
 			}
 			for i := range want {
@@ -155,7 +155,7 @@ func TestInPlace(t *testing.T) {
 					src[i] = int32(value(c.rank, i))
 				}
 				call.In, call.Out = reduce.Bytes(src), reduce.Bytes(dst)
-				if err := c.Do(call); err != nil {
+				if err := c.Do(&call); err != nil {
 					return err
 				}
 				for i, want := range expectation(call, n, c.rank) {
@@ -181,7 +181,7 @@ func TestUnevenAllToAll(t *testing.T) {
 		for i := range in {
 			in[i] = int32(c.rank*1000000 + i)
 		}
-		if err := c.Do(Call{Collective: schedule.AllToAll, Type: dtype.I32, SendCounts: send, RecvCounts: recv, In: reduce.Bytes(in), Out: reduce.Bytes(out)}); err != nil {
+		if err := c.Do(&Call{Collective: schedule.AllToAll, Type: dtype.I32, SendCounts: send, RecvCounts: recv, In: reduce.Bytes(in), Out: reduce.Bytes(out)}); err != nil {
 			return err
 		}
 		at := 0
@@ -268,7 +268,7 @@ func TestWaitWithALimit(t *testing.T) {
 			if _, err := c.Recv(make([]byte, 1), dtype.U8, 0, 0); err != nil {
 				return err
 			}
-			return c.Do(Call{Collective: schedule.Barrier})
+			return c.Do(&Call{Collective: schedule.Barrier})
 		}
 		r, err := c.Start(Call{Collective: schedule.Barrier})
 		if err != nil {
@@ -327,7 +327,7 @@ func TestTwoJobsInOneDirectoryDoNotMeet(t *testing.T) {
 				}
 				defer c.Close()
 				v := []int64{int64(job)}
-				if err := c.Do(Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: 1, In: reduce.Bytes(v), Out: reduce.Bytes(v)}); err != nil || v[0] != int64(2*job) {
+				if err := c.Do(&Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: 1, In: reduce.Bytes(v), Out: reduce.Bytes(v)}); err != nil || v[0] != int64(2*job) {
 					t.Errorf("job %d: %v, %v", job, v, err)
 				}
 			})

@@ -53,7 +53,7 @@ func agree[T any](c *communicator.Comm, value T, err error) ([]T, error) {
 func gather(c *communicator.Comm, text []byte) ([][]byte, error) {
 	share := func(in []byte) ([]byte, error) {
 		out := make([]byte, len(in)*c.Size())
-		err := c.Do(communicator.Call{Collective: schedule.AllGather, Type: dtype.U8, Count: len(in), In: in, Out: out})
+		err := c.Do(&communicator.Call{Collective: schedule.AllGather, Type: dtype.U8, Count: len(in), In: in, Out: out})
 		return out, err
 	}
 	sizes, err := share(binary.LittleEndian.AppendUint64(nil, uint64(len(text))))

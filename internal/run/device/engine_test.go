@@ -267,11 +267,11 @@ func TestEngineAllocates(t *testing.T) {
 			for range runs + 1 {
 				enqueue()
 			}
-			return r.host.Do(communicator.Call{Collective: schedule.Barrier}) // to close allocates
+			return r.host.Do(&communicator.Call{Collective: schedule.Barrier}) // to close allocates
 		}
 		if n := testing.AllocsPerRun(runs, enqueue); n > 0 && !race {
 			t.Errorf("a call allocates %v times", n)
 		}
-		return r.host.Do(communicator.Call{Collective: schedule.Barrier})
+		return r.host.Do(&communicator.Call{Collective: schedule.Barrier})
 	})
 }

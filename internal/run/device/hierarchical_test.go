@@ -104,7 +104,7 @@ func TestHierarchicalAgrees(t *testing.T) {
 			r.must(r.Enqueue(Call{Type: typ, Count: count, In: p, Out: p}, r.stream))
 			r.must(r.Synchronize(r.stream))
 			all := make([]byte, n*bytes)
-			r.must(r.host.Do(communicator.Call{Collective: schedule.AllGather, Type: dtype.U8, Count: bytes, In: r.get(p, bytes), Out: all}))
+			r.must(r.host.Do(&communicator.Call{Collective: schedule.AllGather, Type: dtype.U8, Count: bytes, In: r.get(p, bytes), Out: all}))
 			for other := range n {
 				if string(all[other*bytes:][:bytes]) != string(all[:bytes]) {
 					return fmt.Errorf("%v: ranks 0 and %d end with other bits", typ, other)

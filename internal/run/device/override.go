@@ -15,7 +15,7 @@ import (
 // choices that it was captured with, and is replayed only while the override is in
 // force that it was captured under.
 func (d *Comm) Override(o collective.DeviceOverride) error {
-	meet := func() error { return d.comm.Do(communicator.Call{Collective: schedule.Barrier}) }
+	meet := func() error { return d.comm.Do(&communicator.Call{Collective: schedule.Barrier}) }
 	if err := meet(); err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func (p *prober) seed() error {
 		step, flags := int64(p.warps*kernels.RowBytes), uint64(p.warps+1)*kernels.ProbeFlag
 		agreed[1] = min(agreed[1], int64(w.Bytes-flags)/2/step*step)
 	}
-	if err := p.comm.Do(communicator.Call{Collective: schedule.AllReduce, Type: dtype.I64, Op: dtype.Min, Count: len(agreed), In: reduce.Bytes(agreed), Out: reduce.Bytes(agreed)}); err != nil {
+	if err := p.comm.Do(&communicator.Call{Collective: schedule.AllReduce, Type: dtype.I64, Op: dtype.Min, Count: len(agreed), In: reduce.Bytes(agreed), Out: reduce.Bytes(agreed)}); err != nil {
 		return err
 	}
 	p.area = uint64(agreed[1])
@@ -213,7 +213,7 @@ func (p *prober) wait() error {
 }
 
 func (p *prober) barrier() error {
-	return p.comm.Do(communicator.Call{Collective: schedule.Barrier})
+	return p.comm.Do(&communicator.Call{Collective: schedule.Barrier})
 }
 
 // read gives what the warps of a way saw.

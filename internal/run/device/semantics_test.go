@@ -116,7 +116,7 @@ func (r *rank) check(random *rand.Rand, call Call, shared bool) {
 	host.In, host.Out = input, make([]byte, out)
 	want := append(bytes.Clone(before), make([]byte, in+64)...)
 	copy(want[inAt:], input)
-	r.must(r.host.Do(host))
+	r.must(r.host.Do(&host))
 	copy(want[outAt:], host.Out)
 
 	r.must(r.Enqueue(call, r.stream))

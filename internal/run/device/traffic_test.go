@@ -51,7 +51,7 @@ func TestWrap(t *testing.T) {
 				r.set(r.Comm.memory.peers[p].inbox+cuda.Pointer(lines), counts(r.geometry.ControlBytes()-lines))
 			}
 		}
-		if err := r.host.Do(communicator.Call{Collective: schedule.Barrier}); err != nil {
+		if err := r.host.Do(&communicator.Call{Collective: schedule.Barrier}); err != nil {
 			return err
 		}
 		return r.traffic(start, 4)
