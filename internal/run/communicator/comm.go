@@ -81,10 +81,9 @@ type Comm struct {
 	partial  []byte
 	terms    []reduce.Source
 	pieces   []reduce.Source // of terms
-	offers   [][]byte        // by rank, where it wants the chunk last reduced
-	offered  int             // how many do
-	pace     distance        // how long brief calls take
+	places   [][]byte        // by rank, where the chunk last reduced is wanted
 	room     [1][]byte       // of the message that is being written
+	pace     distance        // how long brief calls take
 
 	barrierIn, barrierOut []byte
 
@@ -113,7 +112,7 @@ func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena
 		partial:    make([]byte, max(l.segment, llPayload)),
 		terms:      make([]reduce.Source, 0, cfg.Size),
 		pieces:     make([]reduce.Source, cfg.Size),
-		offers:     make([][]byte, cfg.Size),
+		places:     make([][]byte, cfg.Size),
 		barrierIn:  make([]byte, 1),
 		barrierOut: make([]byte, cfg.Size),
 		wake:       make(chan struct{}, 1),
@@ -242,6 +241,7 @@ func (c *Comm) Do(call *Call) error {
 	c.leave()
 	return err
 }
+
 // carry carries out a call of any kind.
 func (c *Comm) carry(call *Call) error {
 	o := &c.direct
@@ -269,7 +269,6 @@ func (c *Comm) ended(o *operation) error {
 	o.call.In, o.call.Out = nil, nil
 	return o.result()
 }
-
 
 // doBehind is Do while another goroutine drives: one that waits for a request,
 // or the background. If it is one inside Do, that is an error.

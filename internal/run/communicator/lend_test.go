@@ -307,7 +307,7 @@ func TestEmptyReferenceIsNoTerm(t *testing.T) {
 		w.Reserve(0)
 		w.Commit(o.tag | lent)
 		for {
-			_, _, ok, err := o.receive(r, 1-c.rank, 64, false)
+			_, _, ok, err := o.receive(r, 1-c.rank, 64)
 			if err == nil && !ok {
 				continue // it has not come yet
 			}

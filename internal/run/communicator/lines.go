@@ -49,7 +49,7 @@ func (d *distance) judge(took, farFrom time.Duration) {
 
 // passes reports whether a message of this size goes past the caches to peer.
 func (o *operation) passes(peer, size int) bool {
-	return size > claimed && o.lends && o.comm.far(peer) // ll has flags among the data
+	return size > claimed && o.lends && !o.answers && o.comm.far(peer) // ll has flags among the data
 }
 
 // far reports whether a peer is far, or every one.
@@ -86,8 +86,12 @@ func commit(w channel.Writer, tag uint32) {
 
 // claims reports whether the message received last is to be claimed: what this
 // rank alone reads. If several do, or the owner reads too, as of an input that
-// it lends to everyone, they would take the lines from each other.
+// it lends to everyone, they would take the lines from each other. Lines that are
+// to take an answer back are soon written to anyhow.
 func (o *operation) claims(shared bool) bool {
+	if o.answers {
+		return o.borrowed
+	}
 	return !shared || o.comm.size == 2 && !o.borrowed
 }
 

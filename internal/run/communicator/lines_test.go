@@ -53,16 +53,16 @@ func TestPastTheCaches(t *testing.T) {
 				past, calls := 0, 0
 				for _, count := range []int{100, 3 * claimed, 200_003, 1_000_000} {
 					for range 10 {
-						in, out := make([]int32, count), make([]int32, count)
+						in, out := make([]int32, n*count), make([]int32, count)
 						for i := range in {
 							in[i] = int32(value(c.rank, i+calls))
 						}
-						call := Call{Collective: schedule.AllReduce, Type: dtype.I32, Op: dtype.Sum, Count: count, In: reduce.Bytes(in), Out: reduce.Bytes(out)}
+						call := Call{Collective: schedule.ReduceScatter, Type: dtype.I32, Op: dtype.Sum, Count: count, In: reduce.Bytes(in), Out: reduce.Bytes(out)}
 						if err := c.Do(&call); err != nil {
 							return err
 						}
 						for i, got := range out {
-							if want := int32(reduced(dtype.Sum, n, i+calls)); got != want {
+							if want := int32(reduced(dtype.Sum, n, c.rank*count+i+calls)); got != want {
 								return fmt.Errorf("call %d: element %d of %d is %d, want %d", calls, i, count, got, want)
 							}
 						}

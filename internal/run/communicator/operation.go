@@ -168,17 +168,34 @@ func (o *operation) try(next *counter) (bool, *Error) {
 		if tag&lent == 0 {
 			put(room, 0, o.value(s.Value, at), tag&past != 0)
 		}
-		commit(w, tag)
+		if o.answers {
+			o.comm.ends.ask[s.Peer].Ask(tag)
+		} else {
+			commit(w, tag)
+		}
 		return true, nil
 
 	case schedule.Recv:
 		next.waitsFor = s.Peer
+		dst := o.call.Out[at.out : at.out+size]
+		if o.answers {
+			w := o.comm.ends.ask[s.Peer]
+			answer, ok := w.Answer(size)
+			if !ok {
+				return false, nil
+			}
+			if !o.offers(size) {
+				copy(dst, answer)
+			}
+			w.Taken()
+			return true, nil
+		}
 		r := o.reader(s.Peer, s.Shared)
-		message, _, ok, err := o.receive(r, s.Peer, size, o.out.ok)
+		message, _, ok, err := o.receive(r, s.Peer, size)
 		if !ok {
 			return false, err
 		}
-		if dst := o.call.Out[at.out : at.out+size]; o.claims(s.Shared) {
+		if o.claims(s.Shared) {
 			o.take(s.Peer, next.round, dst, message)
 		} else {
 			copy(dst, message)
@@ -195,14 +212,10 @@ func (o *operation) try(next *counter) (bool, *Error) {
 // open begins the message of a step, or returns false while its channel is full.
 // The data is to be put into room, past the caches if the tag says so, unless it
 // says that the message is a reference: its readers can see the memory that the
-// data lies in, or all of them have offered a place for it.
+// data lies in.
 func (o *operation) open(step int, at place) (w channel.Writer, room []byte, tag uint32, ok bool) {
 	s := &o.route.program[step]
 	w = o.writer(s.Peer)
-	if o.route.joined[step] && o.comm.offered == o.comm.size-1 {
-		_, ok = w.Reserve(0)
-		return w, nil, o.tag | lent, ok
-	}
 	size := at.elements * o.size(s.Value == schedule.Partial)
 	if o.lends && size >= lendFrom {
 		lend, offer := loan{}, loan{}
@@ -216,11 +229,12 @@ func (o *operation) open(step int, at place) (w channel.Writer, room []byte, tag
 			if room, ok = w.Reserve(referenceBytes); !ok {
 				return w, nil, 0, false
 			}
-			if o.route.offers[step] {
-				offer = o.out.from(at.out)
+			if o.answers {
+				offer = o.out.from(at.out) // who answers has read all
+			} else {
+				o.owe(w)
 			}
 			lend.write(room, size, offer)
-			o.owe(w)
 			return w, nil, o.tag | lent, true
 		}
 	}
@@ -228,6 +242,12 @@ func (o *operation) open(step int, at place) (w channel.Writer, room []byte, tag
 		return w, room, o.tag | past, true
 	}
 	return w, room, o.tag, ok
+}
+
+// offers reports whether messages of size bytes are references that offer a place for
+// the answer.
+func (o *operation) offers(size int) bool {
+	return o.lends && size >= lendFrom && o.in.ok && o.out.ok
 }
 
 // value is the memory that a value of a chunk has on this rank.
@@ -261,18 +281,14 @@ func (o *operation) owe(w channel.Writer) {
 	o.owed = append(o.owed, w)
 }
 
-// receive looks at the next message from peer, of size bytes, or of none if the
-// peer may have been offered the place for them. With a reference may come the
-// offer of a place for the result.
-func (o *operation) receive(r channel.Reader, peer, size int, offered bool) (message, offer []byte, ok bool, err *Error) {
+// receive looks at the next message from peer, of size bytes. With a reference may
+// come the offer of a place for the answer.
+func (o *operation) receive(r channel.Reader, peer, size int) (message, offer []byte, ok bool, err *Error) {
 	message, tag, ok := r.Peek()
 	if !ok {
 		return nil, nil, false, nil
 	}
 	if o.borrowed = tag == o.tag|lent; o.borrowed {
-		if len(message) == 0 && offered {
-			return nil, nil, true, nil // the result has been put in its place
-		}
 		message, offer = o.comm.borrow(peer, message)
 		tag = o.tag
 	}
@@ -291,8 +307,6 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 	s, c := &o.route.program[next.step], o.comm
 	terms := c.terms[:0]
 	claim, passed := uint64(0), uint64(0) // bits for terms
-	// Nobody looks at offers unless there is a new one of each.
-	c.offered = 0
 	for _, from := range s.From {
 		term := reduce.Source{Wide: from.Value == schedule.Partial}
 		if from.Rank == c.rank {
@@ -300,13 +314,16 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 		} else {
 			next.waitsFor = from.Rank
 			size := at.elements * o.size(term.Wide)
-			message, offer, ok, err := o.receive(o.reader(from.Rank, from.Shared), from.Rank, size, false)
+			message, offer, ok, err := o.receive(o.reader(from.Rank, from.Shared), from.Rank, size)
 			if !ok {
 				return false, err
 			}
-			term.Data, c.offers[from.Rank] = message, offer
-			if offer != nil {
-				c.offered++
+			term.Data = message
+			if o.answers {
+				if offer == nil {
+					offer = c.ends.answer[from.Rank].Room(size)
+				}
+				c.places[from.Rank] = offer
 			}
 			if o.claims(from.Shared) {
 				claim |= 1 << len(terms)
@@ -318,21 +335,20 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 		terms = append(terms, term)
 	}
 	dst := o.value(s.Value, at)
-	if !o.route.joined[next.step+1] {
-		o.combine(next, dst, terms, claim, passed, nil, false)
-	} else {
+	switch {
+	case o.answers:
+		o.combine(next, dst, terms, claim, passed, c.places, false)
+	case o.route.joined[next.step+1]:
 		next.waitsFor = o.route.program[next.step+1].Peer
 		w, room, tag, ok := o.open(next.step+1, at)
 		if !ok {
 			return false, nil
 		}
-		copies := c.offers
-		if c.offered < c.size-1 {
-			c.room[0] = room
-			copies = c.room[:]
-		}
-		o.combine(next, dst, terms, claim, passed, copies, tag&past != 0)
+		c.room[0] = room
+		o.combine(next, dst, terms, claim, passed, c.room[:], tag&past != 0)
 		commit(w, tag)
+	default:
+		o.combine(next, dst, terms, claim, passed, nil, false)
 	}
 	for _, from := range s.From {
 		if from.Rank != c.rank {

@@ -14,6 +14,7 @@ type plan struct {
 	about    uint64 // what it says, but for the count
 	route    *route
 	lends    bool // messages may be references
+	answers  bool // results are answers to the messages that brought the inputs
 	shared   flow
 	private  flow
 	kernel   reduce.Kernel
@@ -73,13 +74,14 @@ func (c *Comm) draw(p *plan, call *Call) {
 	if choice.Protocol == collective.LL {
 		p.shared, p.private = sharedLL, privateLL
 	}
-	// What orders the data before a reference is the flag of simple.
-	p.lends = choice.Protocol == collective.Simple
 	key := routeKey{d.collective, choice.Algorithm, d.root}
 	if p.route = c.routes[key]; p.route == nil {
 		p.route = newRoute(key, c.size, c.rank)
 		c.routes[key] = p.route
 	}
+	// What orders the data before a reference, and answers, is the flag of simple.
+	p.lends = choice.Protocol == collective.Simple
+	p.answers = p.lends && p.route.answered
 	p.kernel = c.kernel(d.typ, d.op)
 	p.narrow = d.typ.Size()
 	p.wide = dtype.Accumulator(d.typ, d.op).Size()
@@ -159,9 +161,9 @@ type route struct {
 	partial bool           // messages may carry partial results
 	starts  [parts + 1]int // the step at which each part begins, and the end
 	joined  []bool         // steps that are done with the one before; one more than there are
-	// offers says of each step that it lends an input to the rank that will send
-	// everyone the result for the same chunk.
-	offers []bool
+	// answered says that each rank reduces chunks of which all others send it their
+	// inputs, and that everyone gets the results: so those can go back as answers.
+	answered bool
 	// exposed says that an input is shown to everyone while its owner writes
 	// the result to the same place, if that is the same memory: who has read it
 	// is not implied by the result.
@@ -187,15 +189,17 @@ func newRoute(key routeKey, size, rank int) *route {
 	}
 	// Whether partial results travel must be the same on all ranks, since it
 	// decides how large a segment is.
+	r.answered = size > 1
 	for other := range size {
-		for _, s := range a.Program(size, other, key.root) {
+		p := a.Program(size, other, key.root)
+		r.answered = r.answered && answered(p, size)
+		for _, s := range p {
 			r.partial = r.partial || s.Kind == schedule.Send && s.Value == schedule.Partial
 		}
 	}
 	r.program = a.Program(size, rank, key.root)
 	r.starts = cut(r.program)
 	r.joined = following(r.program)
-	r.offers = offering(r.program)
 	shown := map[int]bool{}
 	for _, s := range r.program {
 		switch {
@@ -265,13 +269,32 @@ func following(p schedule.Program) []bool {
 	return joined
 }
 
-func offering(p schedule.Program) []bool {
-	offers := make([]bool, len(p))
-	for i, send := range p {
-		for _, s := range p[i+1:] {
-			offers[i] = offers[i] || send.Kind == schedule.Send && send.Value == schedule.Input && send.Peer != schedule.Everyone &&
-				s.Kind == schedule.Recv && s.Shared && s.Peer == send.Peer && s.Chunk == send.Chunk
+// answered reports whether a rank that carries out p sends nothing but inputs, each to
+// one rank that then sends everyone the result for their chunk, and results for
+// which all other ranks have sent it their inputs.
+func answered(p schedule.Program, size int) bool {
+	joined := following(p)
+	type chunk struct{ number, peer int }
+	asked, got := map[chunk]bool{}, map[chunk]bool{}
+	for i, s := range p {
+		switch {
+		case s.Kind == schedule.Send && s.Peer == schedule.Everyone:
+			if !joined[i] || s.Value != schedule.Output || len(p[i-1].From) != size {
+				return false
+			}
+		case s.Kind == schedule.Send && s.Value == schedule.Input:
+			asked[chunk{s.Chunk, s.Peer}] = true
+		case s.Kind == schedule.Recv && s.Shared && asked[chunk{s.Chunk, s.Peer}]:
+			got[chunk{s.Chunk, s.Peer}] = true
+		case s.Kind == schedule.Reduce && joined[i+1]:
+			for _, from := range s.From {
+				if from.Shared || from.Value != schedule.Input {
+					return false
+				}
+			}
+		default:
+			return false
 		}
 	}
-	return offers
+	return len(got) > 0 && len(got) == len(asked)
 }
