@@ -281,7 +281,7 @@ func TestReferenceMeetsMeasurements(t *testing.T) {
 }
 
 func TestSegmentsAreSmallerThanASlot(t *testing.T) {
-	if got := Segments(choice("direct"), 2, 1<<20); !slices.Equal(got, []collective.Choice{choice("direct/simple/16K"), choice("direct/simple/32K"), choice("direct/simple/64K")}) {
+	if got := Segments(choice("direct"), 2, 1<<20); !slices.Equal(got, []collective.Choice{choice("direct/simple/16K"), choice("direct/simple/32K"), choice("direct/simple/64K"), choice("direct/simple/128K")}) {
 		t.Errorf("%v", got)
 	}
 	if got := Segments(choice("direct/ll"), 2, 1<<20); got != nil {

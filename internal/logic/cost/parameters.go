@@ -48,12 +48,17 @@ const (
 	slots      = 4
 	staging    = 16 << 20
 	maxSegment = 128 << 10
+	twoSegment = 256 << 10 // between two ranks
 	llSegment  = 8 << 10
 )
 
 // Slot is what a slot of a bulk channel holds among ranks, with the default
 // staging memory.
 func Slot(ranks int) int {
+	most := maxSegment
+	if ranks == 2 {
+		most = twoSegment
+	}
 	left := staging - ranks*slots*2*llSegment
-	return min(maxSegment, left/(slots*(1+2*(ranks-1)))/line*line-line)
+	return min(most, left/(slots*(1+2*(ranks-1)))/line*line-line)
 }

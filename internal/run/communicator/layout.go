@@ -18,6 +18,7 @@ const (
 	line       = 64        // cache line
 	llPayload  = 8 << 10   // bytes of a message that an ll slot holds
 	maxSegment = 128 << 10 // beyond this a simple slot gains nothing
+	twoSegment = 256 << 10 // the same between two ranks, which have few slots
 	minSegment = 4 << 10
 )
 
@@ -55,7 +56,11 @@ func newLayout(ranks, staging int) (layout, error) {
 	fixed := l.place(0) + int(flows)*page // each flow begins on a page
 	// Simple slots: one shared channel, one private and one lane from each peer.
 	slots := channel.Slots * (1 + 2*(ranks-1))
-	l.segment = min((staging-fixed)/slots/line*line-line, maxSegment)
+	most := maxSegment
+	if ranks == 2 {
+		most = twoSegment
+	}
+	l.segment = min((staging-fixed)/slots/line*line-line, most)
 	if l.segment < minSegment {
 		return l, failf(Memory, "join: %s of staging memory a rank is too little for %d ranks: at least %s is needed (raise RINGLANE_STAGING)",
 			bytesize.Format(staging), ranks, bytesize.Format((fixed+slots*(minSegment+2*line)+1023)/1024*1024))
