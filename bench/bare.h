@@ -6,7 +6,8 @@
  * go by one-shot (all write their input, all reduce all) or direct (each reduces its chunk,
  * sends before and copies after run a segment ahead and behind). Readers may claim lines,
  * take hold of them as if to write, which spares the next writer the way to them; or writers
- * may go past the caches. Buffers in a window are read and written where they lie. */
+ * may go past the caches; or sums may be answers, which go back in the slots that brought
+ * the inputs. Buffers in a window are read and written where they lie. */
 #pragma once
 #include <stdint.h>
 #ifdef __AVX512F__
@@ -15,15 +16,16 @@
 
 #define BARE_MEMORY ((size_t)1 << 20) /* of a rank's slots for each other rank, and of its own */
 
-enum { PIECE = 8 << 10, SLOTS = 4, BUFFER_MIB = 256, WAYS = 9 };
-enum { PLAIN, CLAIMED, PAST };
+enum { PIECE = 8 << 10, SLOTS = 4, BUFFER_MIB = 256, WAYS = 11 };
+enum { PLAIN, CLAIMED, PAST, ANSWERS };
 
 static const struct way { const char *name; bool oneshot; int lines; size_t segment; } ways[WAYS] = {
 	{"oneshot", true, PLAIN, 64 << 10},	   {"oneshot-claimed", true, CLAIMED, 64 << 10},
 	{"oneshot-past", true, PAST, 64 << 10},	   {"direct-64K", false, PLAIN, 64 << 10},
 	{"direct-64K-claimed", false, CLAIMED, 64 << 10}, {"direct-64K-past", false, PAST, 64 << 10},
 	{"direct-256K", false, PLAIN, 256 << 10},  {"direct-256K-claimed", false, CLAIMED, 256 << 10},
-	{"direct-256K-past", false, PAST, 256 << 10},
+	{"direct-256K-past", false, PAST, 256 << 10},	  {"direct-64K-answers", false, ANSWERS, 64 << 10},
+	{"direct-256K-answers", false, ANSWERS, 256 << 10},
 };
 
 struct flag { _Alignas(128) _Atomic uint64_t count; };
@@ -93,11 +95,16 @@ static void end(void) {}
 
 static inline void tell(struct flag *f, uint64_t count) { atomic_store_explicit(&f->count, count, memory_order_release); }
 
+/* A look takes the line away from who is about to write to it, so the first is not at once. */
 static inline void hear(struct flag *f, uint64_t count)
 {
-	while (atomic_load_explicit(&f->count, memory_order_acquire) < count)
+	do {
+#ifdef __x86_64__
+		__builtin_ia32_pause();
+#endif
 		if (crowded)
 			sched_yield();
+	} while (atomic_load_explicit(&f->count, memory_order_acquire) < count);
 }
 
 static inline void claim(const char *p, size_t bytes)
@@ -235,8 +242,12 @@ static void direct(const struct call *c, size_t bytes)
 		if (s < all) {
 			struct part p = part(bytes, rank, s);
 			const char *from[MAX_RANKS];
-			char *copies[] = {slot(rank, rank, first + s), NULL};
+			char *copies[MAX_RANKS + 1] = {slot(rank, rank, first + s), NULL}, **to = copies;
 			for (int r = 0; r < ranks; r++) {
+				if (r != rank && way->lines == ANSWERS) {
+					*to++ = slot(r, rank, first + s);
+					*to = NULL;
+				}
 				from[r] = r == rank ? (char *)c->in + p.at : slot(r, rank, first + s);
 				if (r != rank)
 					hear(&flags->sent[r][rank], first + s + 1);
@@ -248,7 +259,7 @@ static void direct(const struct call *c, size_t bytes)
 			int r = (rank + k) % ranks;
 			struct part p = part(bytes, r, s - 1);
 			hear(&flags->shown[r], first + s);
-			copy((char *)c->out + p.at, slot(r, r, first + s - 1), p.bytes, way->lines == CLAIMED && ranks == 2);
+			copy((char *)c->out + p.at, slot(way->lines == ANSWERS ? rank : r, r, first + s - 1), p.bytes, way->lines == CLAIMED && ranks == 2);
 		}
 	}
 }

@@ -61,7 +61,7 @@ func benchmark(b *testing.B, kernel Kernel, t dtype.Type, terms, size int) {
 	b.SetBytes(int64((terms + 1) * size))
 	b.ReportAllocs()
 	for b.Loop() {
-		kernel(dst, false, srcs, terms)
+		kernel(dst, nil, false, srcs, terms)
 	}
 }
 

@@ -5,19 +5,19 @@
 package reduce
 
 //go:noescape
-func avx2SumBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2SumBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2DivideBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2DivideBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MultiplyBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MultiplyBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2ProdBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2ProdBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MinBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MinBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MaxBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MaxBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

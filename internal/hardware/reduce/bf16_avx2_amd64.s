@@ -4,81 +4,82 @@
 
 #include "textflag.h"
 
-// func avx2SumBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2SumBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2SumBF16(SB), NOSPLIT, $0-56
+TEXT ·avx2SumBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVL         $0x00000001, DI
-	VMOVD        DI, X1
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x00007fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0xffff0000, DI
-	VMOVD        DI, X3
+	MOVL         $0xffff0000, R8
+	VMOVD        R8, X3
 	VPBROADCASTD X3, Y3
-	CMPB         wide+40(FP), $0x00
+	CMPB         wide+48(FP), $0x00
 	JNE          wide2
-	MOVQ         CX, DI
+	MOVQ         DX, R8
 
 check1:
-	CMPB 24(DI), $0x00
+	CMPB 24(R8), $0x00
 	JNE  wide2
-	ADDQ $0x20, DI
-	CMPQ DI, DX
+	ADDQ $0x20, R8
+	CMPQ R8, BX
 	JNE  check1
 
 loop3:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done4
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y4
 	VANDPS  Y3, Y4, Y5
 	VPSLLD  $0x10, Y4, Y4
-	VMOVUPS 32(R9), Y6
+	VMOVUPS 32(R10), Y6
 	VANDPS  Y3, Y6, Y7
 	VPSLLD  $0x10, Y6, Y6
-	VMOVUPS 64(R9), Y8
+	VMOVUPS 64(R10), Y8
 	VANDPS  Y3, Y8, Y9
 	VPSLLD  $0x10, Y8, Y8
-	VMOVUPS 96(R9), Y10
+	VMOVUPS 96(R10), Y10
 	VANDPS  Y3, Y10, Y11
 	VPSLLD  $0x10, Y10, Y10
 
 terms7:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y12
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y12
 	VANDPS  Y3, Y12, Y13
 	VPSLLD  $0x10, Y12, Y12
 	VADDPS  Y12, Y4, Y4
 	VADDPS  Y13, Y5, Y5
-	VMOVUPS 32(R9), Y12
+	VMOVUPS 32(R10), Y12
 	VANDPS  Y3, Y12, Y13
 	VPSLLD  $0x10, Y12, Y12
 	VADDPS  Y12, Y6, Y6
 	VADDPS  Y13, Y7, Y7
-	VMOVUPS 64(R9), Y12
+	VMOVUPS 64(R10), Y12
 	VANDPS  Y3, Y12, Y13
 	VPSLLD  $0x10, Y12, Y12
 	VADDPS  Y12, Y8, Y8
 	VADDPS  Y13, Y9, Y9
-	VMOVUPS 96(R9), Y12
+	VMOVUPS 96(R10), Y12
 	VANDPS  Y3, Y12, Y13
 	VPSLLD  $0x10, Y12, Y12
 	VADDPS  Y12, Y10, Y10
@@ -146,33 +147,42 @@ finish8:
 	VPSRLD    $0x10, Y10, Y10
 	VANDPS    Y3, Y11, Y11
 	VORPS     Y11, Y10, Y10
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y4, (R9)
-	VMOVUPS   Y6, 32(R9)
-	VMOVUPS   Y8, 64(R9)
-	VMOVUPS   Y10, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop3
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y4, (R10)
+	VMOVUPS   Y6, 32(R10)
+	VMOVUPS   Y8, 64(R10)
+	VMOVUPS   Y10, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done12
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y4, (R10)
+	VMOVUPS   Y6, 32(R10)
+	VMOVUPS   Y8, 64(R10)
+	VMOVUPS   Y10, 96(R10)
+
+done12:
+	MOVQ R8, SI
+	JMP  loop3
 
 done4:
 loop13:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done14
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y4
 	VANDPS  Y3, Y4, Y5
 	VPSLLD  $0x10, Y4, Y4
 
 terms17:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish18
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y6
 	VANDPS  Y3, Y6, Y7
 	VPSLLD  $0x10, Y6, Y6
 	VADDPS  Y6, Y4, Y4
@@ -195,30 +205,36 @@ finish18:
 	VPSRLD    $0x10, Y4, Y4
 	VANDPS    Y3, Y5, Y5
 	VORPS     Y5, Y4, Y4
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y4, (R9)
-	MOVQ      DI, BX
-	JMP       loop13
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y4, (R10)
+	TESTQ     CX, CX
+	JEQ       done22
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y4, (R10)
+
+done22:
+	MOVQ R8, SI
+	JMP  loop13
 
 done14:
 loop23:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done24
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X4
 	VANDPS  X3, X4, X5
 	VPSLLD  $0x10, X4, X4
 
 terms27:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish28
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X6
 	VANDPS  X3, X6, X7
 	VPSLLD  $0x10, X6, X6
 	VADDPS  X6, X4, X4
@@ -241,30 +257,36 @@ finish28:
 	VPSRLD    $0x10, X4, X4
 	VANDPS    X3, X5, X5
 	VORPS     X5, X4, X4
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   X4, (R9)
-	MOVQ      DI, BX
-	JMP       loop23
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done32
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X4, (R10)
+
+done32:
+	MOVQ R8, SI
+	JMP  loop23
 
 done24:
 loop33:
-	LEAQ   4(BX), DI
-	CMPQ   DI, SI
+	LEAQ   4(SI), R8
+	CMPQ   R8, DI
 	JGT    done34
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X4
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X4
 	VANDPS X3, X4, X5
 	VPSLLD $0x10, X4, X4
 
 terms37:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish38
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X6
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X6
 	VANDPS X3, X6, X7
 	VPSLLD $0x10, X6, X6
 	VADDPS X6, X4, X4
@@ -287,30 +309,36 @@ finish38:
 	VPSRLD    $0x10, X4, X4
 	VANDPS    X3, X5, X5
 	VORPS     X5, X4, X4
-	LEAQ      (AX)(BX*2), R9
-	VMOVQ     X4, (R9)
-	MOVQ      DI, BX
-	JMP       loop33
+	LEAQ      (AX)(SI*2), R10
+	VMOVQ     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done42
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X4, (R10)
+
+done42:
+	MOVQ R8, SI
+	JMP  loop33
 
 done34:
 loop43:
-	LEAQ   2(BX), DI
-	CMPQ   DI, SI
+	LEAQ   2(SI), R8
+	CMPQ   R8, DI
 	JGT    done44
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X4
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X4
 	VANDPS X3, X4, X5
 	VPSLLD $0x10, X4, X4
 
 terms47:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish48
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X6
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X6
 	VANDPS X3, X6, X7
 	VPSLLD $0x10, X6, X6
 	VADDPS X6, X4, X4
@@ -333,32 +361,38 @@ finish48:
 	VPSRLD    $0x10, X4, X4
 	VANDPS    X3, X5, X5
 	VORPS     X5, X4, X4
-	LEAQ      (AX)(BX*2), R9
-	VMOVD     X4, (R9)
-	MOVQ      DI, BX
-	JMP       loop43
+	LEAQ      (AX)(SI*2), R10
+	VMOVD     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done52
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X4, (R10)
+
+done52:
+	MOVQ R8, SI
+	JMP  loop43
 
 done44:
 loop53:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done54
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X4, X4, X4
-	VPINSRW $0x00, (R9), X4, X4
+	VPINSRW $0x00, (R10), X4, X4
 	VANDPS  X3, X4, X5
 	VPSLLD  $0x10, X4, X4
 
 terms57:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish58
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X6, X6, X6
-	VPINSRW $0x00, (R9), X6, X6
+	VPINSRW $0x00, (R10), X6, X6
 	VANDPS  X3, X6, X7
 	VPSLLD  $0x10, X6, X6
 	VADDPS  X6, X4, X4
@@ -381,10 +415,16 @@ finish58:
 	VPSRLD    $0x10, X4, X4
 	VANDPS    X3, X5, X5
 	VORPS     X5, X4, X4
-	LEAQ      (AX)(BX*2), R9
-	VPEXTRW   $0x00, X4, (R9)
-	MOVQ      DI, BX
-	JMP       loop53
+	LEAQ      (AX)(SI*2), R10
+	VPEXTRW   $0x00, X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done62
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X4, (R10)
+
+done62:
+	MOVQ R8, SI
+	JMP  loop53
 
 done54:
 	VZEROUPPER
@@ -392,63 +432,63 @@ done54:
 
 wide2:
 loop63:
-	LEAQ      32(BX), DI
-	CMPQ      DI, SI
+	LEAQ      32(SI), R8
+	CMPQ      R8, DI
 	JGT       done64
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide65
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y3
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y3
 	VPSLLD    $0x10, Y3, Y3
-	VPMOVZXWD 16(R9), Y4
+	VPMOVZXWD 16(R10), Y4
 	VPSLLD    $0x10, Y4, Y4
-	VPMOVZXWD 32(R9), Y5
+	VPMOVZXWD 32(R10), Y5
 	VPSLLD    $0x10, Y5, Y5
-	VPMOVZXWD 48(R9), Y6
+	VPMOVZXWD 48(R10), Y6
 	VPSLLD    $0x10, Y6, Y6
 	JMP       done66
 
 wide65:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y3
-	VMOVUPS 32(R9), Y4
-	VMOVUPS 64(R9), Y5
-	VMOVUPS 96(R9), Y6
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y3
+	VMOVUPS 32(R10), Y4
+	VMOVUPS 64(R10), Y5
+	VMOVUPS 96(R10), Y6
 
 done66:
 terms67:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish68
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide69
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y7
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y7
 	VPSLLD    $0x10, Y7, Y7
 	VADDPS    Y7, Y3, Y3
-	VPMOVZXWD 16(R9), Y7
+	VPMOVZXWD 16(R10), Y7
 	VPSLLD    $0x10, Y7, Y7
 	VADDPS    Y7, Y4, Y4
-	VPMOVZXWD 32(R9), Y7
+	VPMOVZXWD 32(R10), Y7
 	VPSLLD    $0x10, Y7, Y7
 	VADDPS    Y7, Y5, Y5
-	VPMOVZXWD 48(R9), Y7
+	VPMOVZXWD 48(R10), Y7
 	VPSLLD    $0x10, Y7, Y7
 	VADDPS    Y7, Y6, Y6
 	JMP       done70
 
 wide69:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y7
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y7
 	VADDPS  Y7, Y3, Y3
-	VMOVUPS 32(R9), Y7
+	VMOVUPS 32(R10), Y7
 	VADDPS  Y7, Y4, Y4
-	VMOVUPS 64(R9), Y7
+	VMOVUPS 64(R10), Y7
 	VADDPS  Y7, Y5, Y5
-	VMOVUPS 96(R9), Y7
+	VMOVUPS 96(R10), Y7
 	VADDPS  Y7, Y6, Y6
 
 done70:
@@ -463,17 +503,24 @@ finish68:
 	VBLENDVPS Y7, Y0, Y5, Y5
 	VCMPPS    $0x03, Y6, Y6, Y7
 	VBLENDVPS Y7, Y0, Y6, Y6
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow71
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y3, (R9)
-	VMOVUPS   Y4, 32(R9)
-	VMOVUPS   Y5, 64(R9)
-	VMOVUPS   Y6, 96(R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y4, 32(R10)
+	VMOVUPS   Y5, 64(R10)
+	VMOVUPS   Y6, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done72
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y4, 32(R10)
+	VMOVUPS   Y5, 64(R10)
+	VMOVUPS   Y6, 96(R10)
 	JMP       done72
 
 narrow71:
-	LEAQ         (AX)(BX*2), R9
+	LEAQ         (AX)(SI*2), R10
 	VPSRLD       $0x10, Y3, Y7
 	VANDPS       Y1, Y7, Y7
 	VPADDD       Y2, Y3, Y3
@@ -481,7 +528,7 @@ narrow71:
 	VPSRLD       $0x10, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X7
 	VPACKUSDW    X7, X3, X3
-	VMOVUPS      X3, (R9)
+	VMOVUPS      X3, (R10)
 	VPSRLD       $0x10, Y4, Y3
 	VANDPS       Y1, Y3, Y3
 	VPADDD       Y2, Y4, Y4
@@ -489,7 +536,7 @@ narrow71:
 	VPSRLD       $0x10, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X3
 	VPACKUSDW    X3, X4, X4
-	VMOVUPS      X4, 16(R9)
+	VMOVUPS      X4, 16(R10)
 	VPSRLD       $0x10, Y5, Y3
 	VANDPS       Y1, Y3, Y3
 	VPADDD       Y2, Y5, Y5
@@ -497,7 +544,7 @@ narrow71:
 	VPSRLD       $0x10, Y5, Y5
 	VEXTRACTI128 $0x01, Y5, X3
 	VPACKUSDW    X3, X5, X5
-	VMOVUPS      X5, 32(R9)
+	VMOVUPS      X5, 32(R10)
 	VPSRLD       $0x10, Y6, Y3
 	VANDPS       Y1, Y3, Y3
 	VPADDD       Y2, Y6, Y6
@@ -505,47 +552,58 @@ narrow71:
 	VPSRLD       $0x10, Y6, Y6
 	VEXTRACTI128 $0x01, Y6, X3
 	VPACKUSDW    X3, X6, X6
-	VMOVUPS      X6, 48(R9)
+	VMOVUPS      X6, 48(R10)
+	TESTQ        CX, CX
+	JEQ          done72
+	VMOVUPS      (R10), X3
+	VMOVUPS      16(R10), X4
+	VMOVUPS      32(R10), X5
+	VMOVUPS      48(R10), X6
+	LEAQ         (CX)(SI*2), R10
+	VMOVUPS      X3, (R10)
+	VMOVUPS      X4, 16(R10)
+	VMOVUPS      X5, 32(R10)
+	VMOVUPS      X6, 48(R10)
 
 done72:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop63
 
 done64:
 loop73:
-	LEAQ      8(BX), DI
-	CMPQ      DI, SI
+	LEAQ      8(SI), R8
+	CMPQ      R8, DI
 	JGT       done74
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide75
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y3
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y3
 	VPSLLD    $0x10, Y3, Y3
 	JMP       done76
 
 wide75:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y3
 
 done76:
 terms77:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish78
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide79
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y4
 	VPSLLD    $0x10, Y4, Y4
 	VADDPS    Y4, Y3, Y3
 	JMP       done80
 
 wide79:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y4
 	VADDPS  Y4, Y3, Y3
 
 done80:
@@ -554,14 +612,18 @@ done80:
 finish78:
 	VCMPPS    $0x03, Y3, Y3, Y4
 	VBLENDVPS Y4, Y0, Y3, Y3
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow81
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y3, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y3, (R10)
+	TESTQ     CX, CX
+	JEQ       done82
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y3, (R10)
 	JMP       done82
 
 narrow81:
-	LEAQ         (AX)(BX*2), R9
+	LEAQ         (AX)(SI*2), R10
 	VPSRLD       $0x10, Y3, Y4
 	VANDPS       Y1, Y4, Y4
 	VPADDD       Y2, Y3, Y3
@@ -569,47 +631,52 @@ narrow81:
 	VPSRLD       $0x10, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
 	VPACKUSDW    X4, X3, X3
-	VMOVUPS      X3, (R9)
+	VMOVUPS      X3, (R10)
+	TESTQ        CX, CX
+	JEQ          done82
+	VMOVUPS      (R10), X3
+	LEAQ         (CX)(SI*2), R10
+	VMOVUPS      X3, (R10)
 
 done82:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop73
 
 done74:
 loop83:
-	LEAQ      4(BX), DI
-	CMPQ      DI, SI
+	LEAQ      4(SI), R8
+	CMPQ      R8, DI
 	JGT       done84
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide85
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), X3
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), X3
 	VPSLLD    $0x10, X3, X3
 	JMP       done86
 
 wide85:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X3
 
 done86:
 terms87:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish88
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide89
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), X4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), X4
 	VPSLLD    $0x10, X4, X4
 	VADDPS    X4, X3, X3
 	JMP       done90
 
 wide89:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X4
 	VADDPS  X4, X3, X3
 
 done90:
@@ -618,63 +685,72 @@ done90:
 finish88:
 	VCMPPS    $0x03, X3, X3, X4
 	VBLENDVPS X4, X0, X3, X3
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow91
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X3, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done92
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X3, (R10)
 	JMP       done92
 
 narrow91:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X3, X4
 	VANDPS    X1, X4, X4
 	VPADDD    X2, X3, X3
 	VPADDD    X4, X3, X3
 	VPSRLD    $0x10, X3, X3
 	VPACKUSDW X3, X3, X3
-	VMOVQ     X3, (R9)
+	VMOVQ     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done92
+	VMOVQ     (R10), X3
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X3, (R10)
 
 done92:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop83
 
 done84:
 loop93:
-	LEAQ      2(BX), DI
-	CMPQ      DI, SI
+	LEAQ      2(SI), R8
+	CMPQ      R8, DI
 	JGT       done94
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide95
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X3
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X3
 	VPMOVZXWD X3, X3
 	VPSLLD    $0x10, X3, X3
 	JMP       done96
 
 wide95:
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X3
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X3
 
 done96:
 terms97:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish98
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide99
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X4
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X4
 	VPMOVZXWD X4, X4
 	VPSLLD    $0x10, X4, X4
 	VADDPS    X4, X3, X3
 	JMP       done100
 
 wide99:
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X4
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X4
 	VADDPS X4, X3, X3
 
 done100:
@@ -683,65 +759,74 @@ done100:
 finish98:
 	VCMPPS    $0x03, X3, X3, X4
 	VBLENDVPS X4, X0, X3, X3
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow101
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X3, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done102
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X3, (R10)
 	JMP       done102
 
 narrow101:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X3, X4
 	VANDPS    X1, X4, X4
 	VPADDD    X2, X3, X3
 	VPADDD    X4, X3, X3
 	VPSRLD    $0x10, X3, X3
 	VPACKUSDW X3, X3, X3
-	VMOVD     X3, (R9)
+	VMOVD     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done102
+	VMOVD     (R10), X3
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X3, (R10)
 
 done102:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop93
 
 done94:
 loop103:
-	LEAQ      1(BX), DI
-	CMPQ      DI, SI
+	LEAQ      1(SI), R8
+	CMPQ      R8, DI
 	JGT       done104
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide105
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X3, X3, X3
-	VPINSRW   $0x00, (R9), X3, X3
+	VPINSRW   $0x00, (R10), X3, X3
 	VPMOVZXWD X3, X3
 	VPSLLD    $0x10, X3, X3
 	JMP       done106
 
 wide105:
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X3
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X3
 
 done106:
 terms107:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish108
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide109
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X4, X4, X4
-	VPINSRW   $0x00, (R9), X4, X4
+	VPINSRW   $0x00, (R10), X4, X4
 	VPMOVZXWD X4, X4
 	VPSLLD    $0x10, X4, X4
 	VADDPS    X4, X3, X3
 	JMP       done110
 
 wide109:
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X4
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X4
 	VADDPS X4, X3, X3
 
 done110:
@@ -750,108 +835,119 @@ done110:
 finish108:
 	VCMPPS    $0x03, X3, X3, X4
 	VBLENDVPS X4, X0, X3, X3
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow111
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X3, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done112
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X3, (R10)
 	JMP       done112
 
 narrow111:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X3, X4
 	VANDPS    X1, X4, X4
 	VPADDD    X2, X3, X3
 	VPADDD    X4, X3, X3
 	VPSRLD    $0x10, X3, X3
 	VPACKUSDW X3, X3, X3
-	VPEXTRW   $0x00, X3, (R9)
+	VPEXTRW   $0x00, X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done112
+	VPXOR     X3, X3, X3
+	VPINSRW   $0x00, (R10), X3, X3
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X3, (R10)
 
 done112:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop103
 
 done104:
 	VZEROUPPER
 	RET
 
-// func avx2DivideBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2DivideBF16(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x00000001, DI
-	VMOVD        DI, X2
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00007fff, DI
-	VMOVD        DI, X3
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X3
 	VPBROADCASTD X3, Y3
-	MOVL         $0xffff0000, DI
-	VMOVD        DI, X4
+	MOVL         $0xffff0000, R8
+	VMOVD        R8, X4
 	VPBROADCASTD X4, Y4
-	CMPB         wide+40(FP), $0x00
+	CMPB         wide+48(FP), $0x00
 	JNE          wide114
-	MOVQ         CX, DI
+	MOVQ         DX, R8
 
 check113:
-	CMPB 24(DI), $0x00
+	CMPB 24(R8), $0x00
 	JNE  wide114
-	ADDQ $0x20, DI
-	CMPQ DI, DX
+	ADDQ $0x20, R8
+	CMPQ R8, BX
 	JNE  check113
 
 loop115:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done116
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y5
 	VANDPS  Y4, Y5, Y6
 	VPSLLD  $0x10, Y5, Y5
-	VMOVUPS 32(R9), Y7
+	VMOVUPS 32(R10), Y7
 	VANDPS  Y4, Y7, Y8
 	VPSLLD  $0x10, Y7, Y7
-	VMOVUPS 64(R9), Y9
+	VMOVUPS 64(R10), Y9
 	VANDPS  Y4, Y9, Y10
 	VPSLLD  $0x10, Y9, Y9
-	VMOVUPS 96(R9), Y11
+	VMOVUPS 96(R10), Y11
 	VANDPS  Y4, Y11, Y12
 	VPSLLD  $0x10, Y11, Y11
 
 terms119:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish120
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y13
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y13
 	VANDPS  Y4, Y13, Y14
 	VPSLLD  $0x10, Y13, Y13
 	VADDPS  Y13, Y5, Y5
 	VADDPS  Y14, Y6, Y6
-	VMOVUPS 32(R9), Y13
+	VMOVUPS 32(R10), Y13
 	VANDPS  Y4, Y13, Y14
 	VPSLLD  $0x10, Y13, Y13
 	VADDPS  Y13, Y7, Y7
 	VADDPS  Y14, Y8, Y8
-	VMOVUPS 64(R9), Y13
+	VMOVUPS 64(R10), Y13
 	VANDPS  Y4, Y13, Y14
 	VPSLLD  $0x10, Y13, Y13
 	VADDPS  Y13, Y9, Y9
 	VADDPS  Y14, Y10, Y10
-	VMOVUPS 96(R9), Y13
+	VMOVUPS 96(R10), Y13
 	VANDPS  Y4, Y13, Y14
 	VPSLLD  $0x10, Y13, Y13
 	VADDPS  Y13, Y11, Y11
@@ -927,33 +1023,42 @@ finish120:
 	VPSRLD    $0x10, Y11, Y11
 	VANDPS    Y4, Y12, Y12
 	VORPS     Y12, Y11, Y11
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y5, (R9)
-	VMOVUPS   Y7, 32(R9)
-	VMOVUPS   Y9, 64(R9)
-	VMOVUPS   Y11, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop115
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y5, (R10)
+	VMOVUPS   Y7, 32(R10)
+	VMOVUPS   Y9, 64(R10)
+	VMOVUPS   Y11, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done124
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y5, (R10)
+	VMOVUPS   Y7, 32(R10)
+	VMOVUPS   Y9, 64(R10)
+	VMOVUPS   Y11, 96(R10)
+
+done124:
+	MOVQ R8, SI
+	JMP  loop115
 
 done116:
 loop125:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done126
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y5
 	VANDPS  Y4, Y5, Y6
 	VPSLLD  $0x10, Y5, Y5
 
 terms129:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish130
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y7
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y7
 	VANDPS  Y4, Y7, Y8
 	VPSLLD  $0x10, Y7, Y7
 	VADDPS  Y7, Y5, Y5
@@ -978,30 +1083,36 @@ finish130:
 	VPSRLD    $0x10, Y5, Y5
 	VANDPS    Y4, Y6, Y6
 	VORPS     Y6, Y5, Y5
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y5, (R9)
-	MOVQ      DI, BX
-	JMP       loop125
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y5, (R10)
+	TESTQ     CX, CX
+	JEQ       done134
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y5, (R10)
+
+done134:
+	MOVQ R8, SI
+	JMP  loop125
 
 done126:
 loop135:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done136
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X5
 	VANDPS  X4, X5, X6
 	VPSLLD  $0x10, X5, X5
 
 terms139:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish140
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X7
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X7
 	VANDPS  X4, X7, X8
 	VPSLLD  $0x10, X7, X7
 	VADDPS  X7, X5, X5
@@ -1026,30 +1137,36 @@ finish140:
 	VPSRLD    $0x10, X5, X5
 	VANDPS    X4, X6, X6
 	VORPS     X6, X5, X5
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   X5, (R9)
-	MOVQ      DI, BX
-	JMP       loop135
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   X5, (R10)
+	TESTQ     CX, CX
+	JEQ       done144
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X5, (R10)
+
+done144:
+	MOVQ R8, SI
+	JMP  loop135
 
 done136:
 loop145:
-	LEAQ   4(BX), DI
-	CMPQ   DI, SI
+	LEAQ   4(SI), R8
+	CMPQ   R8, DI
 	JGT    done146
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X5
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X5
 	VANDPS X4, X5, X6
 	VPSLLD $0x10, X5, X5
 
 terms149:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish150
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X7
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X7
 	VANDPS X4, X7, X8
 	VPSLLD $0x10, X7, X7
 	VADDPS X7, X5, X5
@@ -1074,30 +1191,36 @@ finish150:
 	VPSRLD    $0x10, X5, X5
 	VANDPS    X4, X6, X6
 	VORPS     X6, X5, X5
-	LEAQ      (AX)(BX*2), R9
-	VMOVQ     X5, (R9)
-	MOVQ      DI, BX
-	JMP       loop145
+	LEAQ      (AX)(SI*2), R10
+	VMOVQ     X5, (R10)
+	TESTQ     CX, CX
+	JEQ       done154
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X5, (R10)
+
+done154:
+	MOVQ R8, SI
+	JMP  loop145
 
 done146:
 loop155:
-	LEAQ   2(BX), DI
-	CMPQ   DI, SI
+	LEAQ   2(SI), R8
+	CMPQ   R8, DI
 	JGT    done156
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X5
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X5
 	VANDPS X4, X5, X6
 	VPSLLD $0x10, X5, X5
 
 terms159:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish160
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X7
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X7
 	VANDPS X4, X7, X8
 	VPSLLD $0x10, X7, X7
 	VADDPS X7, X5, X5
@@ -1122,32 +1245,38 @@ finish160:
 	VPSRLD    $0x10, X5, X5
 	VANDPS    X4, X6, X6
 	VORPS     X6, X5, X5
-	LEAQ      (AX)(BX*2), R9
-	VMOVD     X5, (R9)
-	MOVQ      DI, BX
-	JMP       loop155
+	LEAQ      (AX)(SI*2), R10
+	VMOVD     X5, (R10)
+	TESTQ     CX, CX
+	JEQ       done164
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X5, (R10)
+
+done164:
+	MOVQ R8, SI
+	JMP  loop155
 
 done156:
 loop165:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done166
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X5, X5, X5
-	VPINSRW $0x00, (R9), X5, X5
+	VPINSRW $0x00, (R10), X5, X5
 	VANDPS  X4, X5, X6
 	VPSLLD  $0x10, X5, X5
 
 terms169:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish170
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X7, X7, X7
-	VPINSRW $0x00, (R9), X7, X7
+	VPINSRW $0x00, (R10), X7, X7
 	VANDPS  X4, X7, X8
 	VPSLLD  $0x10, X7, X7
 	VADDPS  X7, X5, X5
@@ -1172,10 +1301,16 @@ finish170:
 	VPSRLD    $0x10, X5, X5
 	VANDPS    X4, X6, X6
 	VORPS     X6, X5, X5
-	LEAQ      (AX)(BX*2), R9
-	VPEXTRW   $0x00, X5, (R9)
-	MOVQ      DI, BX
-	JMP       loop165
+	LEAQ      (AX)(SI*2), R10
+	VPEXTRW   $0x00, X5, (R10)
+	TESTQ     CX, CX
+	JEQ       done174
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X5, (R10)
+
+done174:
+	MOVQ R8, SI
+	JMP  loop165
 
 done166:
 	VZEROUPPER
@@ -1183,63 +1318,63 @@ done166:
 
 wide114:
 loop175:
-	LEAQ      32(BX), DI
-	CMPQ      DI, SI
+	LEAQ      32(SI), R8
+	CMPQ      R8, DI
 	JGT       done176
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide177
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y4
 	VPSLLD    $0x10, Y4, Y4
-	VPMOVZXWD 16(R9), Y5
+	VPMOVZXWD 16(R10), Y5
 	VPSLLD    $0x10, Y5, Y5
-	VPMOVZXWD 32(R9), Y6
+	VPMOVZXWD 32(R10), Y6
 	VPSLLD    $0x10, Y6, Y6
-	VPMOVZXWD 48(R9), Y7
+	VPMOVZXWD 48(R10), Y7
 	VPSLLD    $0x10, Y7, Y7
 	JMP       done178
 
 wide177:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y4
-	VMOVUPS 32(R9), Y5
-	VMOVUPS 64(R9), Y6
-	VMOVUPS 96(R9), Y7
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y4
+	VMOVUPS 32(R10), Y5
+	VMOVUPS 64(R10), Y6
+	VMOVUPS 96(R10), Y7
 
 done178:
 terms179:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish180
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide181
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y8
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y8
 	VPSLLD    $0x10, Y8, Y8
 	VADDPS    Y8, Y4, Y4
-	VPMOVZXWD 16(R9), Y8
+	VPMOVZXWD 16(R10), Y8
 	VPSLLD    $0x10, Y8, Y8
 	VADDPS    Y8, Y5, Y5
-	VPMOVZXWD 32(R9), Y8
+	VPMOVZXWD 32(R10), Y8
 	VPSLLD    $0x10, Y8, Y8
 	VADDPS    Y8, Y6, Y6
-	VPMOVZXWD 48(R9), Y8
+	VPMOVZXWD 48(R10), Y8
 	VPSLLD    $0x10, Y8, Y8
 	VADDPS    Y8, Y7, Y7
 	JMP       done182
 
 wide181:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y8
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y8
 	VADDPS  Y8, Y4, Y4
-	VMOVUPS 32(R9), Y8
+	VMOVUPS 32(R10), Y8
 	VADDPS  Y8, Y5, Y5
-	VMOVUPS 64(R9), Y8
+	VMOVUPS 64(R10), Y8
 	VADDPS  Y8, Y6, Y6
-	VMOVUPS 96(R9), Y8
+	VMOVUPS 96(R10), Y8
 	VADDPS  Y8, Y7, Y7
 
 done182:
@@ -1258,17 +1393,24 @@ finish180:
 	VDIVPS    Y1, Y7, Y7
 	VCMPPS    $0x03, Y7, Y7, Y8
 	VBLENDVPS Y8, Y0, Y7, Y7
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow183
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y4, (R9)
-	VMOVUPS   Y5, 32(R9)
-	VMOVUPS   Y6, 64(R9)
-	VMOVUPS   Y7, 96(R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y4, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y6, 64(R10)
+	VMOVUPS   Y7, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done184
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y4, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y6, 64(R10)
+	VMOVUPS   Y7, 96(R10)
 	JMP       done184
 
 narrow183:
-	LEAQ         (AX)(BX*2), R9
+	LEAQ         (AX)(SI*2), R10
 	VPSRLD       $0x10, Y4, Y8
 	VANDPS       Y2, Y8, Y8
 	VPADDD       Y3, Y4, Y4
@@ -1276,7 +1418,7 @@ narrow183:
 	VPSRLD       $0x10, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X8
 	VPACKUSDW    X8, X4, X4
-	VMOVUPS      X4, (R9)
+	VMOVUPS      X4, (R10)
 	VPSRLD       $0x10, Y5, Y4
 	VANDPS       Y2, Y4, Y4
 	VPADDD       Y3, Y5, Y5
@@ -1284,7 +1426,7 @@ narrow183:
 	VPSRLD       $0x10, Y5, Y5
 	VEXTRACTI128 $0x01, Y5, X4
 	VPACKUSDW    X4, X5, X5
-	VMOVUPS      X5, 16(R9)
+	VMOVUPS      X5, 16(R10)
 	VPSRLD       $0x10, Y6, Y4
 	VANDPS       Y2, Y4, Y4
 	VPADDD       Y3, Y6, Y6
@@ -1292,7 +1434,7 @@ narrow183:
 	VPSRLD       $0x10, Y6, Y6
 	VEXTRACTI128 $0x01, Y6, X4
 	VPACKUSDW    X4, X6, X6
-	VMOVUPS      X6, 32(R9)
+	VMOVUPS      X6, 32(R10)
 	VPSRLD       $0x10, Y7, Y4
 	VANDPS       Y2, Y4, Y4
 	VPADDD       Y3, Y7, Y7
@@ -1300,47 +1442,58 @@ narrow183:
 	VPSRLD       $0x10, Y7, Y7
 	VEXTRACTI128 $0x01, Y7, X4
 	VPACKUSDW    X4, X7, X7
-	VMOVUPS      X7, 48(R9)
+	VMOVUPS      X7, 48(R10)
+	TESTQ        CX, CX
+	JEQ          done184
+	VMOVUPS      (R10), X4
+	VMOVUPS      16(R10), X5
+	VMOVUPS      32(R10), X6
+	VMOVUPS      48(R10), X7
+	LEAQ         (CX)(SI*2), R10
+	VMOVUPS      X4, (R10)
+	VMOVUPS      X5, 16(R10)
+	VMOVUPS      X6, 32(R10)
+	VMOVUPS      X7, 48(R10)
 
 done184:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop175
 
 done176:
 loop185:
-	LEAQ      8(BX), DI
-	CMPQ      DI, SI
+	LEAQ      8(SI), R8
+	CMPQ      R8, DI
 	JGT       done186
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide187
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y4
 	VPSLLD    $0x10, Y4, Y4
 	JMP       done188
 
 wide187:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y4
 
 done188:
 terms189:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish190
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide191
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y5
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y5
 	VPSLLD    $0x10, Y5, Y5
 	VADDPS    Y5, Y4, Y4
 	JMP       done192
 
 wide191:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y5
 	VADDPS  Y5, Y4, Y4
 
 done192:
@@ -1350,14 +1503,18 @@ finish190:
 	VDIVPS    Y1, Y4, Y4
 	VCMPPS    $0x03, Y4, Y4, Y5
 	VBLENDVPS Y5, Y0, Y4, Y4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow193
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y4, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y4, (R10)
+	TESTQ     CX, CX
+	JEQ       done194
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y4, (R10)
 	JMP       done194
 
 narrow193:
-	LEAQ         (AX)(BX*2), R9
+	LEAQ         (AX)(SI*2), R10
 	VPSRLD       $0x10, Y4, Y5
 	VANDPS       Y2, Y5, Y5
 	VPADDD       Y3, Y4, Y4
@@ -1365,47 +1522,52 @@ narrow193:
 	VPSRLD       $0x10, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X5
 	VPACKUSDW    X5, X4, X4
-	VMOVUPS      X4, (R9)
+	VMOVUPS      X4, (R10)
+	TESTQ        CX, CX
+	JEQ          done194
+	VMOVUPS      (R10), X4
+	LEAQ         (CX)(SI*2), R10
+	VMOVUPS      X4, (R10)
 
 done194:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop185
 
 done186:
 loop195:
-	LEAQ      4(BX), DI
-	CMPQ      DI, SI
+	LEAQ      4(SI), R8
+	CMPQ      R8, DI
 	JGT       done196
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide197
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), X4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), X4
 	VPSLLD    $0x10, X4, X4
 	JMP       done198
 
 wide197:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X4
 
 done198:
 terms199:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish200
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide201
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), X5
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), X5
 	VPSLLD    $0x10, X5, X5
 	VADDPS    X5, X4, X4
 	JMP       done202
 
 wide201:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X5
 	VADDPS  X5, X4, X4
 
 done202:
@@ -1415,63 +1577,72 @@ finish200:
 	VDIVPS    X1, X4, X4
 	VCMPPS    $0x03, X4, X4, X5
 	VBLENDVPS X5, X0, X4, X4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow203
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X4, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done204
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X4, (R10)
 	JMP       done204
 
 narrow203:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X4, X5
 	VANDPS    X2, X5, X5
 	VPADDD    X3, X4, X4
 	VPADDD    X5, X4, X4
 	VPSRLD    $0x10, X4, X4
 	VPACKUSDW X4, X4, X4
-	VMOVQ     X4, (R9)
+	VMOVQ     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done204
+	VMOVQ     (R10), X4
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X4, (R10)
 
 done204:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop195
 
 done196:
 loop205:
-	LEAQ      2(BX), DI
-	CMPQ      DI, SI
+	LEAQ      2(SI), R8
+	CMPQ      R8, DI
 	JGT       done206
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide207
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X4
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X4
 	VPMOVZXWD X4, X4
 	VPSLLD    $0x10, X4, X4
 	JMP       done208
 
 wide207:
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X4
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X4
 
 done208:
 terms209:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish210
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide211
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X5
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X5
 	VPMOVZXWD X5, X5
 	VPSLLD    $0x10, X5, X5
 	VADDPS    X5, X4, X4
 	JMP       done212
 
 wide211:
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X5
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X5
 	VADDPS X5, X4, X4
 
 done212:
@@ -1481,65 +1652,74 @@ finish210:
 	VDIVPS    X1, X4, X4
 	VCMPPS    $0x03, X4, X4, X5
 	VBLENDVPS X5, X0, X4, X4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow213
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X4, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done214
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X4, (R10)
 	JMP       done214
 
 narrow213:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X4, X5
 	VANDPS    X2, X5, X5
 	VPADDD    X3, X4, X4
 	VPADDD    X5, X4, X4
 	VPSRLD    $0x10, X4, X4
 	VPACKUSDW X4, X4, X4
-	VMOVD     X4, (R9)
+	VMOVD     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done214
+	VMOVD     (R10), X4
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X4, (R10)
 
 done214:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop205
 
 done206:
 loop215:
-	LEAQ      1(BX), DI
-	CMPQ      DI, SI
+	LEAQ      1(SI), R8
+	CMPQ      R8, DI
 	JGT       done216
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide217
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X4, X4, X4
-	VPINSRW   $0x00, (R9), X4, X4
+	VPINSRW   $0x00, (R10), X4, X4
 	VPMOVZXWD X4, X4
 	VPSLLD    $0x10, X4, X4
 	JMP       done218
 
 wide217:
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X4
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X4
 
 done218:
 terms219:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish220
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide221
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X5, X5, X5
-	VPINSRW   $0x00, (R9), X5, X5
+	VPINSRW   $0x00, (R10), X5, X5
 	VPMOVZXWD X5, X5
 	VPSLLD    $0x10, X5, X5
 	VADDPS    X5, X4, X4
 	JMP       done222
 
 wide221:
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X5
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X5
 	VADDPS X5, X4, X4
 
 done222:
@@ -1549,108 +1729,119 @@ finish220:
 	VDIVPS    X1, X4, X4
 	VCMPPS    $0x03, X4, X4, X5
 	VBLENDVPS X5, X0, X4, X4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow223
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X4, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done224
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X4, (R10)
 	JMP       done224
 
 narrow223:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X4, X5
 	VANDPS    X2, X5, X5
 	VPADDD    X3, X4, X4
 	VPADDD    X5, X4, X4
 	VPSRLD    $0x10, X4, X4
 	VPACKUSDW X4, X4, X4
-	VPEXTRW   $0x00, X4, (R9)
+	VPEXTRW   $0x00, X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done224
+	VPXOR     X4, X4, X4
+	VPINSRW   $0x00, (R10), X4, X4
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X4, (R10)
 
 done224:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop215
 
 done216:
 	VZEROUPPER
 	RET
 
-// func avx2MultiplyBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MultiplyBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MultiplyBF16(SB), NOSPLIT, $0-56
+TEXT ·avx2MultiplyBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x00000001, DI
-	VMOVD        DI, X2
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0x00007fff, DI
-	VMOVD        DI, X3
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X3
 	VPBROADCASTD X3, Y3
-	MOVL         $0xffff0000, DI
-	VMOVD        DI, X4
+	MOVL         $0xffff0000, R8
+	VMOVD        R8, X4
 	VPBROADCASTD X4, Y4
-	CMPB         wide+40(FP), $0x00
+	CMPB         wide+48(FP), $0x00
 	JNE          wide226
-	MOVQ         CX, DI
+	MOVQ         DX, R8
 
 check225:
-	CMPB 24(DI), $0x00
+	CMPB 24(R8), $0x00
 	JNE  wide226
-	ADDQ $0x20, DI
-	CMPQ DI, DX
+	ADDQ $0x20, R8
+	CMPQ R8, BX
 	JNE  check225
 
 loop227:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done228
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y5
 	VANDPS  Y4, Y5, Y6
 	VPSLLD  $0x10, Y5, Y5
-	VMOVUPS 32(R9), Y7
+	VMOVUPS 32(R10), Y7
 	VANDPS  Y4, Y7, Y8
 	VPSLLD  $0x10, Y7, Y7
-	VMOVUPS 64(R9), Y9
+	VMOVUPS 64(R10), Y9
 	VANDPS  Y4, Y9, Y10
 	VPSLLD  $0x10, Y9, Y9
-	VMOVUPS 96(R9), Y11
+	VMOVUPS 96(R10), Y11
 	VANDPS  Y4, Y11, Y12
 	VPSLLD  $0x10, Y11, Y11
 
 terms231:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish232
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y13
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y13
 	VANDPS  Y4, Y13, Y14
 	VPSLLD  $0x10, Y13, Y13
 	VADDPS  Y13, Y5, Y5
 	VADDPS  Y14, Y6, Y6
-	VMOVUPS 32(R9), Y13
+	VMOVUPS 32(R10), Y13
 	VANDPS  Y4, Y13, Y14
 	VPSLLD  $0x10, Y13, Y13
 	VADDPS  Y13, Y7, Y7
 	VADDPS  Y14, Y8, Y8
-	VMOVUPS 64(R9), Y13
+	VMOVUPS 64(R10), Y13
 	VANDPS  Y4, Y13, Y14
 	VPSLLD  $0x10, Y13, Y13
 	VADDPS  Y13, Y9, Y9
 	VADDPS  Y14, Y10, Y10
-	VMOVUPS 96(R9), Y13
+	VMOVUPS 96(R10), Y13
 	VANDPS  Y4, Y13, Y14
 	VPSLLD  $0x10, Y13, Y13
 	VADDPS  Y13, Y11, Y11
@@ -1726,33 +1917,42 @@ finish232:
 	VPSRLD    $0x10, Y11, Y11
 	VANDPS    Y4, Y12, Y12
 	VORPS     Y12, Y11, Y11
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y5, (R9)
-	VMOVUPS   Y7, 32(R9)
-	VMOVUPS   Y9, 64(R9)
-	VMOVUPS   Y11, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop227
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y5, (R10)
+	VMOVUPS   Y7, 32(R10)
+	VMOVUPS   Y9, 64(R10)
+	VMOVUPS   Y11, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done236
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y5, (R10)
+	VMOVUPS   Y7, 32(R10)
+	VMOVUPS   Y9, 64(R10)
+	VMOVUPS   Y11, 96(R10)
+
+done236:
+	MOVQ R8, SI
+	JMP  loop227
 
 done228:
 loop237:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done238
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y5
 	VANDPS  Y4, Y5, Y6
 	VPSLLD  $0x10, Y5, Y5
 
 terms241:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish242
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y7
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y7
 	VANDPS  Y4, Y7, Y8
 	VPSLLD  $0x10, Y7, Y7
 	VADDPS  Y7, Y5, Y5
@@ -1777,30 +1977,36 @@ finish242:
 	VPSRLD    $0x10, Y5, Y5
 	VANDPS    Y4, Y6, Y6
 	VORPS     Y6, Y5, Y5
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y5, (R9)
-	MOVQ      DI, BX
-	JMP       loop237
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y5, (R10)
+	TESTQ     CX, CX
+	JEQ       done246
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y5, (R10)
+
+done246:
+	MOVQ R8, SI
+	JMP  loop237
 
 done238:
 loop247:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done248
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X5
 	VANDPS  X4, X5, X6
 	VPSLLD  $0x10, X5, X5
 
 terms251:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish252
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X7
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X7
 	VANDPS  X4, X7, X8
 	VPSLLD  $0x10, X7, X7
 	VADDPS  X7, X5, X5
@@ -1825,30 +2031,36 @@ finish252:
 	VPSRLD    $0x10, X5, X5
 	VANDPS    X4, X6, X6
 	VORPS     X6, X5, X5
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   X5, (R9)
-	MOVQ      DI, BX
-	JMP       loop247
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   X5, (R10)
+	TESTQ     CX, CX
+	JEQ       done256
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X5, (R10)
+
+done256:
+	MOVQ R8, SI
+	JMP  loop247
 
 done248:
 loop257:
-	LEAQ   4(BX), DI
-	CMPQ   DI, SI
+	LEAQ   4(SI), R8
+	CMPQ   R8, DI
 	JGT    done258
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X5
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X5
 	VANDPS X4, X5, X6
 	VPSLLD $0x10, X5, X5
 
 terms261:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish262
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X7
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X7
 	VANDPS X4, X7, X8
 	VPSLLD $0x10, X7, X7
 	VADDPS X7, X5, X5
@@ -1873,30 +2085,36 @@ finish262:
 	VPSRLD    $0x10, X5, X5
 	VANDPS    X4, X6, X6
 	VORPS     X6, X5, X5
-	LEAQ      (AX)(BX*2), R9
-	VMOVQ     X5, (R9)
-	MOVQ      DI, BX
-	JMP       loop257
+	LEAQ      (AX)(SI*2), R10
+	VMOVQ     X5, (R10)
+	TESTQ     CX, CX
+	JEQ       done266
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X5, (R10)
+
+done266:
+	MOVQ R8, SI
+	JMP  loop257
 
 done258:
 loop267:
-	LEAQ   2(BX), DI
-	CMPQ   DI, SI
+	LEAQ   2(SI), R8
+	CMPQ   R8, DI
 	JGT    done268
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X5
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X5
 	VANDPS X4, X5, X6
 	VPSLLD $0x10, X5, X5
 
 terms271:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish272
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X7
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X7
 	VANDPS X4, X7, X8
 	VPSLLD $0x10, X7, X7
 	VADDPS X7, X5, X5
@@ -1921,32 +2139,38 @@ finish272:
 	VPSRLD    $0x10, X5, X5
 	VANDPS    X4, X6, X6
 	VORPS     X6, X5, X5
-	LEAQ      (AX)(BX*2), R9
-	VMOVD     X5, (R9)
-	MOVQ      DI, BX
-	JMP       loop267
+	LEAQ      (AX)(SI*2), R10
+	VMOVD     X5, (R10)
+	TESTQ     CX, CX
+	JEQ       done276
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X5, (R10)
+
+done276:
+	MOVQ R8, SI
+	JMP  loop267
 
 done268:
 loop277:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done278
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X5, X5, X5
-	VPINSRW $0x00, (R9), X5, X5
+	VPINSRW $0x00, (R10), X5, X5
 	VANDPS  X4, X5, X6
 	VPSLLD  $0x10, X5, X5
 
 terms281:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish282
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X7, X7, X7
-	VPINSRW $0x00, (R9), X7, X7
+	VPINSRW $0x00, (R10), X7, X7
 	VANDPS  X4, X7, X8
 	VPSLLD  $0x10, X7, X7
 	VADDPS  X7, X5, X5
@@ -1971,10 +2195,16 @@ finish282:
 	VPSRLD    $0x10, X5, X5
 	VANDPS    X4, X6, X6
 	VORPS     X6, X5, X5
-	LEAQ      (AX)(BX*2), R9
-	VPEXTRW   $0x00, X5, (R9)
-	MOVQ      DI, BX
-	JMP       loop277
+	LEAQ      (AX)(SI*2), R10
+	VPEXTRW   $0x00, X5, (R10)
+	TESTQ     CX, CX
+	JEQ       done286
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X5, (R10)
+
+done286:
+	MOVQ R8, SI
+	JMP  loop277
 
 done278:
 	VZEROUPPER
@@ -1982,63 +2212,63 @@ done278:
 
 wide226:
 loop287:
-	LEAQ      32(BX), DI
-	CMPQ      DI, SI
+	LEAQ      32(SI), R8
+	CMPQ      R8, DI
 	JGT       done288
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide289
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y4
 	VPSLLD    $0x10, Y4, Y4
-	VPMOVZXWD 16(R9), Y5
+	VPMOVZXWD 16(R10), Y5
 	VPSLLD    $0x10, Y5, Y5
-	VPMOVZXWD 32(R9), Y6
+	VPMOVZXWD 32(R10), Y6
 	VPSLLD    $0x10, Y6, Y6
-	VPMOVZXWD 48(R9), Y7
+	VPMOVZXWD 48(R10), Y7
 	VPSLLD    $0x10, Y7, Y7
 	JMP       done290
 
 wide289:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y4
-	VMOVUPS 32(R9), Y5
-	VMOVUPS 64(R9), Y6
-	VMOVUPS 96(R9), Y7
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y4
+	VMOVUPS 32(R10), Y5
+	VMOVUPS 64(R10), Y6
+	VMOVUPS 96(R10), Y7
 
 done290:
 terms291:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish292
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide293
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y8
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y8
 	VPSLLD    $0x10, Y8, Y8
 	VADDPS    Y8, Y4, Y4
-	VPMOVZXWD 16(R9), Y8
+	VPMOVZXWD 16(R10), Y8
 	VPSLLD    $0x10, Y8, Y8
 	VADDPS    Y8, Y5, Y5
-	VPMOVZXWD 32(R9), Y8
+	VPMOVZXWD 32(R10), Y8
 	VPSLLD    $0x10, Y8, Y8
 	VADDPS    Y8, Y6, Y6
-	VPMOVZXWD 48(R9), Y8
+	VPMOVZXWD 48(R10), Y8
 	VPSLLD    $0x10, Y8, Y8
 	VADDPS    Y8, Y7, Y7
 	JMP       done294
 
 wide293:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y8
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y8
 	VADDPS  Y8, Y4, Y4
-	VMOVUPS 32(R9), Y8
+	VMOVUPS 32(R10), Y8
 	VADDPS  Y8, Y5, Y5
-	VMOVUPS 64(R9), Y8
+	VMOVUPS 64(R10), Y8
 	VADDPS  Y8, Y6, Y6
-	VMOVUPS 96(R9), Y8
+	VMOVUPS 96(R10), Y8
 	VADDPS  Y8, Y7, Y7
 
 done294:
@@ -2057,17 +2287,24 @@ finish292:
 	VMULPS    Y1, Y7, Y7
 	VCMPPS    $0x03, Y7, Y7, Y8
 	VBLENDVPS Y8, Y0, Y7, Y7
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow295
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y4, (R9)
-	VMOVUPS   Y5, 32(R9)
-	VMOVUPS   Y6, 64(R9)
-	VMOVUPS   Y7, 96(R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y4, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y6, 64(R10)
+	VMOVUPS   Y7, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done296
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y4, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y6, 64(R10)
+	VMOVUPS   Y7, 96(R10)
 	JMP       done296
 
 narrow295:
-	LEAQ         (AX)(BX*2), R9
+	LEAQ         (AX)(SI*2), R10
 	VPSRLD       $0x10, Y4, Y8
 	VANDPS       Y2, Y8, Y8
 	VPADDD       Y3, Y4, Y4
@@ -2075,7 +2312,7 @@ narrow295:
 	VPSRLD       $0x10, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X8
 	VPACKUSDW    X8, X4, X4
-	VMOVUPS      X4, (R9)
+	VMOVUPS      X4, (R10)
 	VPSRLD       $0x10, Y5, Y4
 	VANDPS       Y2, Y4, Y4
 	VPADDD       Y3, Y5, Y5
@@ -2083,7 +2320,7 @@ narrow295:
 	VPSRLD       $0x10, Y5, Y5
 	VEXTRACTI128 $0x01, Y5, X4
 	VPACKUSDW    X4, X5, X5
-	VMOVUPS      X5, 16(R9)
+	VMOVUPS      X5, 16(R10)
 	VPSRLD       $0x10, Y6, Y4
 	VANDPS       Y2, Y4, Y4
 	VPADDD       Y3, Y6, Y6
@@ -2091,7 +2328,7 @@ narrow295:
 	VPSRLD       $0x10, Y6, Y6
 	VEXTRACTI128 $0x01, Y6, X4
 	VPACKUSDW    X4, X6, X6
-	VMOVUPS      X6, 32(R9)
+	VMOVUPS      X6, 32(R10)
 	VPSRLD       $0x10, Y7, Y4
 	VANDPS       Y2, Y4, Y4
 	VPADDD       Y3, Y7, Y7
@@ -2099,47 +2336,58 @@ narrow295:
 	VPSRLD       $0x10, Y7, Y7
 	VEXTRACTI128 $0x01, Y7, X4
 	VPACKUSDW    X4, X7, X7
-	VMOVUPS      X7, 48(R9)
+	VMOVUPS      X7, 48(R10)
+	TESTQ        CX, CX
+	JEQ          done296
+	VMOVUPS      (R10), X4
+	VMOVUPS      16(R10), X5
+	VMOVUPS      32(R10), X6
+	VMOVUPS      48(R10), X7
+	LEAQ         (CX)(SI*2), R10
+	VMOVUPS      X4, (R10)
+	VMOVUPS      X5, 16(R10)
+	VMOVUPS      X6, 32(R10)
+	VMOVUPS      X7, 48(R10)
 
 done296:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop287
 
 done288:
 loop297:
-	LEAQ      8(BX), DI
-	CMPQ      DI, SI
+	LEAQ      8(SI), R8
+	CMPQ      R8, DI
 	JGT       done298
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide299
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y4
 	VPSLLD    $0x10, Y4, Y4
 	JMP       done300
 
 wide299:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y4
 
 done300:
 terms301:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish302
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide303
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y5
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y5
 	VPSLLD    $0x10, Y5, Y5
 	VADDPS    Y5, Y4, Y4
 	JMP       done304
 
 wide303:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y5
 	VADDPS  Y5, Y4, Y4
 
 done304:
@@ -2149,14 +2397,18 @@ finish302:
 	VMULPS    Y1, Y4, Y4
 	VCMPPS    $0x03, Y4, Y4, Y5
 	VBLENDVPS Y5, Y0, Y4, Y4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow305
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y4, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y4, (R10)
+	TESTQ     CX, CX
+	JEQ       done306
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y4, (R10)
 	JMP       done306
 
 narrow305:
-	LEAQ         (AX)(BX*2), R9
+	LEAQ         (AX)(SI*2), R10
 	VPSRLD       $0x10, Y4, Y5
 	VANDPS       Y2, Y5, Y5
 	VPADDD       Y3, Y4, Y4
@@ -2164,47 +2416,52 @@ narrow305:
 	VPSRLD       $0x10, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X5
 	VPACKUSDW    X5, X4, X4
-	VMOVUPS      X4, (R9)
+	VMOVUPS      X4, (R10)
+	TESTQ        CX, CX
+	JEQ          done306
+	VMOVUPS      (R10), X4
+	LEAQ         (CX)(SI*2), R10
+	VMOVUPS      X4, (R10)
 
 done306:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop297
 
 done298:
 loop307:
-	LEAQ      4(BX), DI
-	CMPQ      DI, SI
+	LEAQ      4(SI), R8
+	CMPQ      R8, DI
 	JGT       done308
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide309
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), X4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), X4
 	VPSLLD    $0x10, X4, X4
 	JMP       done310
 
 wide309:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X4
 
 done310:
 terms311:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish312
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide313
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), X5
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), X5
 	VPSLLD    $0x10, X5, X5
 	VADDPS    X5, X4, X4
 	JMP       done314
 
 wide313:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X5
 	VADDPS  X5, X4, X4
 
 done314:
@@ -2214,63 +2471,72 @@ finish312:
 	VMULPS    X1, X4, X4
 	VCMPPS    $0x03, X4, X4, X5
 	VBLENDVPS X5, X0, X4, X4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow315
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X4, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done316
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X4, (R10)
 	JMP       done316
 
 narrow315:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X4, X5
 	VANDPS    X2, X5, X5
 	VPADDD    X3, X4, X4
 	VPADDD    X5, X4, X4
 	VPSRLD    $0x10, X4, X4
 	VPACKUSDW X4, X4, X4
-	VMOVQ     X4, (R9)
+	VMOVQ     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done316
+	VMOVQ     (R10), X4
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X4, (R10)
 
 done316:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop307
 
 done308:
 loop317:
-	LEAQ      2(BX), DI
-	CMPQ      DI, SI
+	LEAQ      2(SI), R8
+	CMPQ      R8, DI
 	JGT       done318
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide319
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X4
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X4
 	VPMOVZXWD X4, X4
 	VPSLLD    $0x10, X4, X4
 	JMP       done320
 
 wide319:
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X4
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X4
 
 done320:
 terms321:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish322
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide323
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X5
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X5
 	VPMOVZXWD X5, X5
 	VPSLLD    $0x10, X5, X5
 	VADDPS    X5, X4, X4
 	JMP       done324
 
 wide323:
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X5
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X5
 	VADDPS X5, X4, X4
 
 done324:
@@ -2280,65 +2546,74 @@ finish322:
 	VMULPS    X1, X4, X4
 	VCMPPS    $0x03, X4, X4, X5
 	VBLENDVPS X5, X0, X4, X4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow325
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X4, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done326
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X4, (R10)
 	JMP       done326
 
 narrow325:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X4, X5
 	VANDPS    X2, X5, X5
 	VPADDD    X3, X4, X4
 	VPADDD    X5, X4, X4
 	VPSRLD    $0x10, X4, X4
 	VPACKUSDW X4, X4, X4
-	VMOVD     X4, (R9)
+	VMOVD     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done326
+	VMOVD     (R10), X4
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X4, (R10)
 
 done326:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop317
 
 done318:
 loop327:
-	LEAQ      1(BX), DI
-	CMPQ      DI, SI
+	LEAQ      1(SI), R8
+	CMPQ      R8, DI
 	JGT       done328
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide329
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X4, X4, X4
-	VPINSRW   $0x00, (R9), X4, X4
+	VPINSRW   $0x00, (R10), X4, X4
 	VPMOVZXWD X4, X4
 	VPSLLD    $0x10, X4, X4
 	JMP       done330
 
 wide329:
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X4
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X4
 
 done330:
 terms331:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish332
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide333
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X5, X5, X5
-	VPINSRW   $0x00, (R9), X5, X5
+	VPINSRW   $0x00, (R10), X5, X5
 	VPMOVZXWD X5, X5
 	VPSLLD    $0x10, X5, X5
 	VADDPS    X5, X4, X4
 	JMP       done334
 
 wide333:
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X5
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X5
 	VADDPS X5, X4, X4
 
 done334:
@@ -2348,105 +2623,116 @@ finish332:
 	VMULPS    X1, X4, X4
 	VCMPPS    $0x03, X4, X4, X5
 	VBLENDVPS X5, X0, X4, X4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow335
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X4, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done336
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X4, (R10)
 	JMP       done336
 
 narrow335:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X4, X5
 	VANDPS    X2, X5, X5
 	VPADDD    X3, X4, X4
 	VPADDD    X5, X4, X4
 	VPSRLD    $0x10, X4, X4
 	VPACKUSDW X4, X4, X4
-	VPEXTRW   $0x00, X4, (R9)
+	VPEXTRW   $0x00, X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done336
+	VPXOR     X4, X4, X4
+	VPINSRW   $0x00, (R10), X4, X4
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X4, (R10)
 
 done336:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop327
 
 done328:
 	VZEROUPPER
 	RET
 
-// func avx2ProdBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2ProdBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2ProdBF16(SB), NOSPLIT, $0-56
+TEXT ·avx2ProdBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVL         $0x00000001, DI
-	VMOVD        DI, X1
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x00007fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Y2
-	MOVL         $0xffff0000, DI
-	VMOVD        DI, X3
+	MOVL         $0xffff0000, R8
+	VMOVD        R8, X3
 	VPBROADCASTD X3, Y3
-	CMPB         wide+40(FP), $0x00
+	CMPB         wide+48(FP), $0x00
 	JNE          wide338
-	MOVQ         CX, DI
+	MOVQ         DX, R8
 
 check337:
-	CMPB 24(DI), $0x00
+	CMPB 24(R8), $0x00
 	JNE  wide338
-	ADDQ $0x20, DI
-	CMPQ DI, DX
+	ADDQ $0x20, R8
+	CMPQ R8, BX
 	JNE  check337
 
 loop339:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done340
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y4
 	VANDPS  Y3, Y4, Y5
 	VPSLLD  $0x10, Y4, Y4
-	VMOVUPS 32(R9), Y6
+	VMOVUPS 32(R10), Y6
 	VANDPS  Y3, Y6, Y7
 	VPSLLD  $0x10, Y6, Y6
-	VMOVUPS 64(R9), Y8
+	VMOVUPS 64(R10), Y8
 	VANDPS  Y3, Y8, Y9
 	VPSLLD  $0x10, Y8, Y8
-	VMOVUPS 96(R9), Y10
+	VMOVUPS 96(R10), Y10
 	VANDPS  Y3, Y10, Y11
 	VPSLLD  $0x10, Y10, Y10
 
 terms343:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish344
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y12
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y12
 	VANDPS  Y3, Y12, Y13
 	VPSLLD  $0x10, Y12, Y12
 	VMULPS  Y12, Y4, Y4
 	VMULPS  Y13, Y5, Y5
-	VMOVUPS 32(R9), Y12
+	VMOVUPS 32(R10), Y12
 	VANDPS  Y3, Y12, Y13
 	VPSLLD  $0x10, Y12, Y12
 	VMULPS  Y12, Y6, Y6
 	VMULPS  Y13, Y7, Y7
-	VMOVUPS 64(R9), Y12
+	VMOVUPS 64(R10), Y12
 	VANDPS  Y3, Y12, Y13
 	VPSLLD  $0x10, Y12, Y12
 	VMULPS  Y12, Y8, Y8
 	VMULPS  Y13, Y9, Y9
-	VMOVUPS 96(R9), Y12
+	VMOVUPS 96(R10), Y12
 	VANDPS  Y3, Y12, Y13
 	VPSLLD  $0x10, Y12, Y12
 	VMULPS  Y12, Y10, Y10
@@ -2514,33 +2800,42 @@ finish344:
 	VPSRLD    $0x10, Y10, Y10
 	VANDPS    Y3, Y11, Y11
 	VORPS     Y11, Y10, Y10
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y4, (R9)
-	VMOVUPS   Y6, 32(R9)
-	VMOVUPS   Y8, 64(R9)
-	VMOVUPS   Y10, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop339
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y4, (R10)
+	VMOVUPS   Y6, 32(R10)
+	VMOVUPS   Y8, 64(R10)
+	VMOVUPS   Y10, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done348
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y4, (R10)
+	VMOVUPS   Y6, 32(R10)
+	VMOVUPS   Y8, 64(R10)
+	VMOVUPS   Y10, 96(R10)
+
+done348:
+	MOVQ R8, SI
+	JMP  loop339
 
 done340:
 loop349:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done350
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y4
 	VANDPS  Y3, Y4, Y5
 	VPSLLD  $0x10, Y4, Y4
 
 terms353:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish354
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y6
 	VANDPS  Y3, Y6, Y7
 	VPSLLD  $0x10, Y6, Y6
 	VMULPS  Y6, Y4, Y4
@@ -2563,30 +2858,36 @@ finish354:
 	VPSRLD    $0x10, Y4, Y4
 	VANDPS    Y3, Y5, Y5
 	VORPS     Y5, Y4, Y4
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y4, (R9)
-	MOVQ      DI, BX
-	JMP       loop349
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y4, (R10)
+	TESTQ     CX, CX
+	JEQ       done358
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y4, (R10)
+
+done358:
+	MOVQ R8, SI
+	JMP  loop349
 
 done350:
 loop359:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done360
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X4
 	VANDPS  X3, X4, X5
 	VPSLLD  $0x10, X4, X4
 
 terms363:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish364
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X6
 	VANDPS  X3, X6, X7
 	VPSLLD  $0x10, X6, X6
 	VMULPS  X6, X4, X4
@@ -2609,30 +2910,36 @@ finish364:
 	VPSRLD    $0x10, X4, X4
 	VANDPS    X3, X5, X5
 	VORPS     X5, X4, X4
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   X4, (R9)
-	MOVQ      DI, BX
-	JMP       loop359
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done368
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X4, (R10)
+
+done368:
+	MOVQ R8, SI
+	JMP  loop359
 
 done360:
 loop369:
-	LEAQ   4(BX), DI
-	CMPQ   DI, SI
+	LEAQ   4(SI), R8
+	CMPQ   R8, DI
 	JGT    done370
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X4
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X4
 	VANDPS X3, X4, X5
 	VPSLLD $0x10, X4, X4
 
 terms373:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish374
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X6
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X6
 	VANDPS X3, X6, X7
 	VPSLLD $0x10, X6, X6
 	VMULPS X6, X4, X4
@@ -2655,30 +2962,36 @@ finish374:
 	VPSRLD    $0x10, X4, X4
 	VANDPS    X3, X5, X5
 	VORPS     X5, X4, X4
-	LEAQ      (AX)(BX*2), R9
-	VMOVQ     X4, (R9)
-	MOVQ      DI, BX
-	JMP       loop369
+	LEAQ      (AX)(SI*2), R10
+	VMOVQ     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done378
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X4, (R10)
+
+done378:
+	MOVQ R8, SI
+	JMP  loop369
 
 done370:
 loop379:
-	LEAQ   2(BX), DI
-	CMPQ   DI, SI
+	LEAQ   2(SI), R8
+	CMPQ   R8, DI
 	JGT    done380
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X4
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X4
 	VANDPS X3, X4, X5
 	VPSLLD $0x10, X4, X4
 
 terms383:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish384
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X6
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X6
 	VANDPS X3, X6, X7
 	VPSLLD $0x10, X6, X6
 	VMULPS X6, X4, X4
@@ -2701,32 +3014,38 @@ finish384:
 	VPSRLD    $0x10, X4, X4
 	VANDPS    X3, X5, X5
 	VORPS     X5, X4, X4
-	LEAQ      (AX)(BX*2), R9
-	VMOVD     X4, (R9)
-	MOVQ      DI, BX
-	JMP       loop379
+	LEAQ      (AX)(SI*2), R10
+	VMOVD     X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done388
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X4, (R10)
+
+done388:
+	MOVQ R8, SI
+	JMP  loop379
 
 done380:
 loop389:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done390
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X4, X4, X4
-	VPINSRW $0x00, (R9), X4, X4
+	VPINSRW $0x00, (R10), X4, X4
 	VANDPS  X3, X4, X5
 	VPSLLD  $0x10, X4, X4
 
 terms393:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish394
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X6, X6, X6
-	VPINSRW $0x00, (R9), X6, X6
+	VPINSRW $0x00, (R10), X6, X6
 	VANDPS  X3, X6, X7
 	VPSLLD  $0x10, X6, X6
 	VMULPS  X6, X4, X4
@@ -2749,10 +3068,16 @@ finish394:
 	VPSRLD    $0x10, X4, X4
 	VANDPS    X3, X5, X5
 	VORPS     X5, X4, X4
-	LEAQ      (AX)(BX*2), R9
-	VPEXTRW   $0x00, X4, (R9)
-	MOVQ      DI, BX
-	JMP       loop389
+	LEAQ      (AX)(SI*2), R10
+	VPEXTRW   $0x00, X4, (R10)
+	TESTQ     CX, CX
+	JEQ       done398
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X4, (R10)
+
+done398:
+	MOVQ R8, SI
+	JMP  loop389
 
 done390:
 	VZEROUPPER
@@ -2760,63 +3085,63 @@ done390:
 
 wide338:
 loop399:
-	LEAQ      32(BX), DI
-	CMPQ      DI, SI
+	LEAQ      32(SI), R8
+	CMPQ      R8, DI
 	JGT       done400
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide401
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y3
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y3
 	VPSLLD    $0x10, Y3, Y3
-	VPMOVZXWD 16(R9), Y4
+	VPMOVZXWD 16(R10), Y4
 	VPSLLD    $0x10, Y4, Y4
-	VPMOVZXWD 32(R9), Y5
+	VPMOVZXWD 32(R10), Y5
 	VPSLLD    $0x10, Y5, Y5
-	VPMOVZXWD 48(R9), Y6
+	VPMOVZXWD 48(R10), Y6
 	VPSLLD    $0x10, Y6, Y6
 	JMP       done402
 
 wide401:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y3
-	VMOVUPS 32(R9), Y4
-	VMOVUPS 64(R9), Y5
-	VMOVUPS 96(R9), Y6
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y3
+	VMOVUPS 32(R10), Y4
+	VMOVUPS 64(R10), Y5
+	VMOVUPS 96(R10), Y6
 
 done402:
 terms403:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish404
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide405
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y7
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y7
 	VPSLLD    $0x10, Y7, Y7
 	VMULPS    Y7, Y3, Y3
-	VPMOVZXWD 16(R9), Y7
+	VPMOVZXWD 16(R10), Y7
 	VPSLLD    $0x10, Y7, Y7
 	VMULPS    Y7, Y4, Y4
-	VPMOVZXWD 32(R9), Y7
+	VPMOVZXWD 32(R10), Y7
 	VPSLLD    $0x10, Y7, Y7
 	VMULPS    Y7, Y5, Y5
-	VPMOVZXWD 48(R9), Y7
+	VPMOVZXWD 48(R10), Y7
 	VPSLLD    $0x10, Y7, Y7
 	VMULPS    Y7, Y6, Y6
 	JMP       done406
 
 wide405:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y7
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y7
 	VMULPS  Y7, Y3, Y3
-	VMOVUPS 32(R9), Y7
+	VMOVUPS 32(R10), Y7
 	VMULPS  Y7, Y4, Y4
-	VMOVUPS 64(R9), Y7
+	VMOVUPS 64(R10), Y7
 	VMULPS  Y7, Y5, Y5
-	VMOVUPS 96(R9), Y7
+	VMOVUPS 96(R10), Y7
 	VMULPS  Y7, Y6, Y6
 
 done406:
@@ -2831,17 +3156,24 @@ finish404:
 	VBLENDVPS Y7, Y0, Y5, Y5
 	VCMPPS    $0x03, Y6, Y6, Y7
 	VBLENDVPS Y7, Y0, Y6, Y6
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow407
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y3, (R9)
-	VMOVUPS   Y4, 32(R9)
-	VMOVUPS   Y5, 64(R9)
-	VMOVUPS   Y6, 96(R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y4, 32(R10)
+	VMOVUPS   Y5, 64(R10)
+	VMOVUPS   Y6, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done408
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y4, 32(R10)
+	VMOVUPS   Y5, 64(R10)
+	VMOVUPS   Y6, 96(R10)
 	JMP       done408
 
 narrow407:
-	LEAQ         (AX)(BX*2), R9
+	LEAQ         (AX)(SI*2), R10
 	VPSRLD       $0x10, Y3, Y7
 	VANDPS       Y1, Y7, Y7
 	VPADDD       Y2, Y3, Y3
@@ -2849,7 +3181,7 @@ narrow407:
 	VPSRLD       $0x10, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X7
 	VPACKUSDW    X7, X3, X3
-	VMOVUPS      X3, (R9)
+	VMOVUPS      X3, (R10)
 	VPSRLD       $0x10, Y4, Y3
 	VANDPS       Y1, Y3, Y3
 	VPADDD       Y2, Y4, Y4
@@ -2857,7 +3189,7 @@ narrow407:
 	VPSRLD       $0x10, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X3
 	VPACKUSDW    X3, X4, X4
-	VMOVUPS      X4, 16(R9)
+	VMOVUPS      X4, 16(R10)
 	VPSRLD       $0x10, Y5, Y3
 	VANDPS       Y1, Y3, Y3
 	VPADDD       Y2, Y5, Y5
@@ -2865,7 +3197,7 @@ narrow407:
 	VPSRLD       $0x10, Y5, Y5
 	VEXTRACTI128 $0x01, Y5, X3
 	VPACKUSDW    X3, X5, X5
-	VMOVUPS      X5, 32(R9)
+	VMOVUPS      X5, 32(R10)
 	VPSRLD       $0x10, Y6, Y3
 	VANDPS       Y1, Y3, Y3
 	VPADDD       Y2, Y6, Y6
@@ -2873,47 +3205,58 @@ narrow407:
 	VPSRLD       $0x10, Y6, Y6
 	VEXTRACTI128 $0x01, Y6, X3
 	VPACKUSDW    X3, X6, X6
-	VMOVUPS      X6, 48(R9)
+	VMOVUPS      X6, 48(R10)
+	TESTQ        CX, CX
+	JEQ          done408
+	VMOVUPS      (R10), X3
+	VMOVUPS      16(R10), X4
+	VMOVUPS      32(R10), X5
+	VMOVUPS      48(R10), X6
+	LEAQ         (CX)(SI*2), R10
+	VMOVUPS      X3, (R10)
+	VMOVUPS      X4, 16(R10)
+	VMOVUPS      X5, 32(R10)
+	VMOVUPS      X6, 48(R10)
 
 done408:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop399
 
 done400:
 loop409:
-	LEAQ      8(BX), DI
-	CMPQ      DI, SI
+	LEAQ      8(SI), R8
+	CMPQ      R8, DI
 	JGT       done410
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide411
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y3
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y3
 	VPSLLD    $0x10, Y3, Y3
 	JMP       done412
 
 wide411:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y3
 
 done412:
 terms413:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish414
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide415
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Y4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Y4
 	VPSLLD    $0x10, Y4, Y4
 	VMULPS    Y4, Y3, Y3
 	JMP       done416
 
 wide415:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y4
 	VMULPS  Y4, Y3, Y3
 
 done416:
@@ -2922,14 +3265,18 @@ done416:
 finish414:
 	VCMPPS    $0x03, Y3, Y3, Y4
 	VBLENDVPS Y4, Y0, Y3, Y3
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow417
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y3, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y3, (R10)
+	TESTQ     CX, CX
+	JEQ       done418
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y3, (R10)
 	JMP       done418
 
 narrow417:
-	LEAQ         (AX)(BX*2), R9
+	LEAQ         (AX)(SI*2), R10
 	VPSRLD       $0x10, Y3, Y4
 	VANDPS       Y1, Y4, Y4
 	VPADDD       Y2, Y3, Y3
@@ -2937,47 +3284,52 @@ narrow417:
 	VPSRLD       $0x10, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
 	VPACKUSDW    X4, X3, X3
-	VMOVUPS      X3, (R9)
+	VMOVUPS      X3, (R10)
+	TESTQ        CX, CX
+	JEQ          done418
+	VMOVUPS      (R10), X3
+	LEAQ         (CX)(SI*2), R10
+	VMOVUPS      X3, (R10)
 
 done418:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop409
 
 done410:
 loop419:
-	LEAQ      4(BX), DI
-	CMPQ      DI, SI
+	LEAQ      4(SI), R8
+	CMPQ      R8, DI
 	JGT       done420
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide421
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), X3
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), X3
 	VPSLLD    $0x10, X3, X3
 	JMP       done422
 
 wide421:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X3
 
 done422:
 terms423:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish424
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide425
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), X4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), X4
 	VPSLLD    $0x10, X4, X4
 	VMULPS    X4, X3, X3
 	JMP       done426
 
 wide425:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X4
 	VMULPS  X4, X3, X3
 
 done426:
@@ -2986,63 +3338,72 @@ done426:
 finish424:
 	VCMPPS    $0x03, X3, X3, X4
 	VBLENDVPS X4, X0, X3, X3
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow427
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X3, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done428
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X3, (R10)
 	JMP       done428
 
 narrow427:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X3, X4
 	VANDPS    X1, X4, X4
 	VPADDD    X2, X3, X3
 	VPADDD    X4, X3, X3
 	VPSRLD    $0x10, X3, X3
 	VPACKUSDW X3, X3, X3
-	VMOVQ     X3, (R9)
+	VMOVQ     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done428
+	VMOVQ     (R10), X3
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X3, (R10)
 
 done428:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop419
 
 done420:
 loop429:
-	LEAQ      2(BX), DI
-	CMPQ      DI, SI
+	LEAQ      2(SI), R8
+	CMPQ      R8, DI
 	JGT       done430
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide431
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X3
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X3
 	VPMOVZXWD X3, X3
 	VPSLLD    $0x10, X3, X3
 	JMP       done432
 
 wide431:
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X3
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X3
 
 done432:
 terms433:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish434
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide435
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X4
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X4
 	VPMOVZXWD X4, X4
 	VPSLLD    $0x10, X4, X4
 	VMULPS    X4, X3, X3
 	JMP       done436
 
 wide435:
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X4
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X4
 	VMULPS X4, X3, X3
 
 done436:
@@ -3051,65 +3412,74 @@ done436:
 finish434:
 	VCMPPS    $0x03, X3, X3, X4
 	VBLENDVPS X4, X0, X3, X3
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow437
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X3, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done438
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X3, (R10)
 	JMP       done438
 
 narrow437:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X3, X4
 	VANDPS    X1, X4, X4
 	VPADDD    X2, X3, X3
 	VPADDD    X4, X3, X3
 	VPSRLD    $0x10, X3, X3
 	VPACKUSDW X3, X3, X3
-	VMOVD     X3, (R9)
+	VMOVD     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done438
+	VMOVD     (R10), X3
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X3, (R10)
 
 done438:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop429
 
 done430:
 loop439:
-	LEAQ      1(BX), DI
-	CMPQ      DI, SI
+	LEAQ      1(SI), R8
+	CMPQ      R8, DI
 	JGT       done440
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide441
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X3, X3, X3
-	VPINSRW   $0x00, (R9), X3, X3
+	VPINSRW   $0x00, (R10), X3, X3
 	VPMOVZXWD X3, X3
 	VPSLLD    $0x10, X3, X3
 	JMP       done442
 
 wide441:
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X3
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X3
 
 done442:
 terms443:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish444
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide445
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X4, X4, X4
-	VPINSRW   $0x00, (R9), X4, X4
+	VPINSRW   $0x00, (R10), X4, X4
 	VPMOVZXWD X4, X4
 	VPSLLD    $0x10, X4, X4
 	VMULPS    X4, X3, X3
 	JMP       done446
 
 wide445:
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X4
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X4
 	VMULPS X4, X3, X3
 
 done446:
@@ -3118,106 +3488,117 @@ done446:
 finish444:
 	VCMPPS    $0x03, X3, X3, X4
 	VBLENDVPS X4, X0, X3, X3
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow447
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X3, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done448
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X3, (R10)
 	JMP       done448
 
 narrow447:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VPSRLD    $0x10, X3, X4
 	VANDPS    X1, X4, X4
 	VPADDD    X2, X3, X3
 	VPADDD    X4, X3, X3
 	VPSRLD    $0x10, X3, X3
 	VPACKUSDW X3, X3, X3
-	VPEXTRW   $0x00, X3, (R9)
+	VPEXTRW   $0x00, X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done448
+	VPXOR     X3, X3, X3
+	VPINSRW   $0x00, (R10), X3, X3
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X3, (R10)
 
 done448:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop439
 
 done440:
 	VZEROUPPER
 	RET
 
-// func avx2MinBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MinBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MinBF16(SB), NOSPLIT, $0-56
+TEXT ·avx2MinBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7f807f80, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7f807f80, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVL         $0x7fc07fc0, DI
-	VMOVD        DI, X1
+	MOVL         $0x7fc07fc0, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x7fff7fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x7fff7fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Y2
 
 loop449:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done450
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y3
 	VANDPS  Y2, Y3, Y4
 	VPSRAW  $0x0f, Y3, Y5
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VANDPS  Y2, Y5, Y6
 	VPSRAW  $0x0f, Y5, Y7
 	VPSRLW  $0x01, Y7, Y7
 	VXORPS  Y7, Y5, Y5
-	VMOVUPS 64(R9), Y7
+	VMOVUPS 64(R10), Y7
 	VANDPS  Y2, Y7, Y8
 	VPSRAW  $0x0f, Y7, Y9
 	VPSRLW  $0x01, Y9, Y9
 	VXORPS  Y9, Y7, Y7
-	VMOVUPS 96(R9), Y9
+	VMOVUPS 96(R10), Y9
 	VANDPS  Y2, Y9, Y10
 	VPSRAW  $0x0f, Y9, Y11
 	VPSRLW  $0x01, Y11, Y11
 	VXORPS  Y11, Y9, Y9
 
 terms453:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish454
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y11
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y4, Y4
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMINSW Y11, Y3, Y3
-	VMOVUPS 32(R9), Y11
+	VMOVUPS 32(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y6, Y6
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMINSW Y11, Y5, Y5
-	VMOVUPS 64(R9), Y11
+	VMOVUPS 64(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y8, Y8
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMINSW Y11, Y7, Y7
-	VMOVUPS 96(R9), Y11
+	VMOVUPS 96(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y10, Y10
 	VPSRAW  $0x0f, Y11, Y12
@@ -3247,35 +3628,44 @@ finish454:
 	VXORPS    Y4, Y9, Y9
 	VPCMPGTW  Y0, Y10, Y10
 	VPBLENDVB Y10, Y1, Y9, Y9
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y3, (R9)
-	VMOVUPS   Y5, 32(R9)
-	VMOVUPS   Y7, 64(R9)
-	VMOVUPS   Y9, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop449
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y7, 64(R10)
+	VMOVUPS   Y9, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done458
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y7, 64(R10)
+	VMOVUPS   Y9, 96(R10)
+
+done458:
+	MOVQ R8, SI
+	JMP  loop449
 
 done450:
 loop459:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done460
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y3
 	VANDPS  Y2, Y3, Y4
 	VPSRAW  $0x0f, Y3, Y5
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
 
 terms463:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish464
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y5
 	VANDPS  Y2, Y5, Y6
 	VPMAXUW Y6, Y4, Y4
 	VPSRAW  $0x0f, Y5, Y6
@@ -3290,32 +3680,38 @@ finish464:
 	VXORPS    Y5, Y3, Y3
 	VPCMPGTW  Y0, Y4, Y4
 	VPBLENDVB Y4, Y1, Y3, Y3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y3, (R9)
-	MOVQ      DI, BX
-	JMP       loop459
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	TESTQ     CX, CX
+	JEQ       done468
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+
+done468:
+	MOVQ R8, SI
+	JMP  loop459
 
 done460:
 loop469:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done470
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X3
 	VANDPS  X2, X3, X4
 	VPSRAW  $0x0f, X3, X5
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
 terms473:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish474
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -3330,32 +3726,38 @@ finish474:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop469
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done478
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X3, (R10)
+
+done478:
+	MOVQ R8, SI
+	JMP  loop469
 
 done470:
 loop479:
-	LEAQ   4(BX), DI
-	CMPQ   DI, SI
+	LEAQ   4(SI), R8
+	CMPQ   R8, DI
 	JGT    done480
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X3
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X3
 	VANDPS X2, X3, X4
 	VPSRAW $0x0f, X3, X5
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
 terms483:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish484
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVQ   (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVQ   (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -3370,32 +3772,38 @@ finish484:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVQ     X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop479
+	LEAQ      (AX)(SI*2), R10
+	VMOVQ     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done488
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X3, (R10)
+
+done488:
+	MOVQ R8, SI
+	JMP  loop479
 
 done480:
 loop489:
-	LEAQ   2(BX), DI
-	CMPQ   DI, SI
+	LEAQ   2(SI), R8
+	CMPQ   R8, DI
 	JGT    done490
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X3
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X3
 	VANDPS X2, X3, X4
 	VPSRAW $0x0f, X3, X5
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
 terms493:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish494
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVD   (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVD   (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -3410,34 +3818,40 @@ finish494:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVD     X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop489
+	LEAQ      (AX)(SI*2), R10
+	VMOVD     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done498
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X3, (R10)
+
+done498:
+	MOVQ R8, SI
+	JMP  loop489
 
 done490:
 loop499:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done500
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X3, X3, X3
-	VPINSRW $0x00, (R9), X3, X3
+	VPINSRW $0x00, (R10), X3, X3
 	VANDPS  X2, X3, X4
 	VPSRAW  $0x0f, X3, X5
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
 terms503:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish504
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X5, X5, X5
-	VPINSRW $0x00, (R9), X5, X5
+	VPINSRW $0x00, (R10), X5, X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -3452,91 +3866,98 @@ finish504:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VPEXTRW   $0x00, X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop499
+	LEAQ      (AX)(SI*2), R10
+	VPEXTRW   $0x00, X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done508
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X3, (R10)
+
+done508:
+	MOVQ R8, SI
+	JMP  loop499
 
 done500:
 	VZEROUPPER
 	RET
 
-// func avx2MaxBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MaxBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MaxBF16(SB), NOSPLIT, $0-56
+TEXT ·avx2MaxBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7f807f80, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7f807f80, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVL         $0x7fc07fc0, DI
-	VMOVD        DI, X1
+	MOVL         $0x7fc07fc0, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x7fff7fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x7fff7fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Y2
 
 loop509:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done510
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y3
 	VANDPS  Y2, Y3, Y4
 	VPSRAW  $0x0f, Y3, Y5
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VANDPS  Y2, Y5, Y6
 	VPSRAW  $0x0f, Y5, Y7
 	VPSRLW  $0x01, Y7, Y7
 	VXORPS  Y7, Y5, Y5
-	VMOVUPS 64(R9), Y7
+	VMOVUPS 64(R10), Y7
 	VANDPS  Y2, Y7, Y8
 	VPSRAW  $0x0f, Y7, Y9
 	VPSRLW  $0x01, Y9, Y9
 	VXORPS  Y9, Y7, Y7
-	VMOVUPS 96(R9), Y9
+	VMOVUPS 96(R10), Y9
 	VANDPS  Y2, Y9, Y10
 	VPSRAW  $0x0f, Y9, Y11
 	VPSRLW  $0x01, Y11, Y11
 	VXORPS  Y11, Y9, Y9
 
 terms513:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish514
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y11
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y4, Y4
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMAXSW Y11, Y3, Y3
-	VMOVUPS 32(R9), Y11
+	VMOVUPS 32(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y6, Y6
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMAXSW Y11, Y5, Y5
-	VMOVUPS 64(R9), Y11
+	VMOVUPS 64(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y8, Y8
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMAXSW Y11, Y7, Y7
-	VMOVUPS 96(R9), Y11
+	VMOVUPS 96(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y10, Y10
 	VPSRAW  $0x0f, Y11, Y12
@@ -3566,35 +3987,44 @@ finish514:
 	VXORPS    Y4, Y9, Y9
 	VPCMPGTW  Y0, Y10, Y10
 	VPBLENDVB Y10, Y1, Y9, Y9
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y3, (R9)
-	VMOVUPS   Y5, 32(R9)
-	VMOVUPS   Y7, 64(R9)
-	VMOVUPS   Y9, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop509
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y7, 64(R10)
+	VMOVUPS   Y9, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done518
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y7, 64(R10)
+	VMOVUPS   Y9, 96(R10)
+
+done518:
+	MOVQ R8, SI
+	JMP  loop509
 
 done510:
 loop519:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done520
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y3
 	VANDPS  Y2, Y3, Y4
 	VPSRAW  $0x0f, Y3, Y5
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
 
 terms523:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish524
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y5
 	VANDPS  Y2, Y5, Y6
 	VPMAXUW Y6, Y4, Y4
 	VPSRAW  $0x0f, Y5, Y6
@@ -3609,32 +4039,38 @@ finish524:
 	VXORPS    Y5, Y3, Y3
 	VPCMPGTW  Y0, Y4, Y4
 	VPBLENDVB Y4, Y1, Y3, Y3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y3, (R9)
-	MOVQ      DI, BX
-	JMP       loop519
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	TESTQ     CX, CX
+	JEQ       done528
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+
+done528:
+	MOVQ R8, SI
+	JMP  loop519
 
 done520:
 loop529:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done530
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X3
 	VANDPS  X2, X3, X4
 	VPSRAW  $0x0f, X3, X5
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
 terms533:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish534
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -3649,32 +4085,38 @@ finish534:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop529
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done538
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X3, (R10)
+
+done538:
+	MOVQ R8, SI
+	JMP  loop529
 
 done530:
 loop539:
-	LEAQ   4(BX), DI
-	CMPQ   DI, SI
+	LEAQ   4(SI), R8
+	CMPQ   R8, DI
 	JGT    done540
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X3
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X3
 	VANDPS X2, X3, X4
 	VPSRAW $0x0f, X3, X5
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
 terms543:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish544
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVQ   (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVQ   (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -3689,32 +4131,38 @@ finish544:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVQ     X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop539
+	LEAQ      (AX)(SI*2), R10
+	VMOVQ     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done548
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X3, (R10)
+
+done548:
+	MOVQ R8, SI
+	JMP  loop539
 
 done540:
 loop549:
-	LEAQ   2(BX), DI
-	CMPQ   DI, SI
+	LEAQ   2(SI), R8
+	CMPQ   R8, DI
 	JGT    done550
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X3
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X3
 	VANDPS X2, X3, X4
 	VPSRAW $0x0f, X3, X5
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
 terms553:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish554
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVD   (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVD   (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -3729,34 +4177,40 @@ finish554:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVD     X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop549
+	LEAQ      (AX)(SI*2), R10
+	VMOVD     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done558
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X3, (R10)
+
+done558:
+	MOVQ R8, SI
+	JMP  loop549
 
 done550:
 loop559:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done560
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X3, X3, X3
-	VPINSRW $0x00, (R9), X3, X3
+	VPINSRW $0x00, (R10), X3, X3
 	VANDPS  X2, X3, X4
 	VPSRAW  $0x0f, X3, X5
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
 terms563:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish564
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X5, X5, X5
-	VPINSRW $0x00, (R9), X5, X5
+	VPINSRW $0x00, (R10), X5, X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -3771,10 +4225,16 @@ finish564:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VPEXTRW   $0x00, X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop559
+	LEAQ      (AX)(SI*2), R10
+	VPEXTRW   $0x00, X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done568
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X3, (R10)
+
+done568:
+	MOVQ R8, SI
+	JMP  loop559
 
 done560:
 	VZEROUPPER

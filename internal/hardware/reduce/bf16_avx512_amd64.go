@@ -5,19 +5,19 @@
 package reduce
 
 //go:noescape
-func avx512SumBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512SumBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512DivideBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512DivideBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MultiplyBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MultiplyBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512ProdBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512ProdBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MinBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MinBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MaxBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MaxBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

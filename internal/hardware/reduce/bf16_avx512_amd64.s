@@ -4,81 +4,82 @@
 
 #include "textflag.h"
 
-// func avx512SumBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512SumBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·avx512SumBF16(SB), NOSPLIT, $0-56
+TEXT ·avx512SumBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVL         $0x00000001, DI
-	VMOVD        DI, X1
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
-	MOVL         $0x00007fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Z2
-	MOVL         $0xffff0000, DI
-	VMOVD        DI, X3
+	MOVL         $0xffff0000, R8
+	VMOVD        R8, X3
 	VPBROADCASTD X3, Z3
-	CMPB         wide+40(FP), $0x00
+	CMPB         wide+48(FP), $0x00
 	JNE          wide2
-	MOVQ         CX, DI
+	MOVQ         DX, R8
 
 check1:
-	CMPB 24(DI), $0x00
+	CMPB 24(R8), $0x00
 	JNE  wide2
-	ADDQ $0x20, DI
-	CMPQ DI, DX
+	ADDQ $0x20, R8
+	CMPQ R8, BX
 	JNE  check1
 
 loop3:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done4
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z4
 	VANDPS  Z3, Z4, Z5
 	VPSLLD  $0x10, Z4, Z4
-	VMOVUPS 64(R9), Z6
+	VMOVUPS 64(R10), Z6
 	VANDPS  Z3, Z6, Z7
 	VPSLLD  $0x10, Z6, Z6
-	VMOVUPS 128(R9), Z8
+	VMOVUPS 128(R10), Z8
 	VANDPS  Z3, Z8, Z9
 	VPSLLD  $0x10, Z8, Z8
-	VMOVUPS 192(R9), Z10
+	VMOVUPS 192(R10), Z10
 	VANDPS  Z3, Z10, Z11
 	VPSLLD  $0x10, Z10, Z10
 
 terms7:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z12
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z12
 	VANDPS  Z3, Z12, Z13
 	VPSLLD  $0x10, Z12, Z12
 	VADDPS  Z12, Z4, Z4
 	VADDPS  Z13, Z5, Z5
-	VMOVUPS 64(R9), Z12
+	VMOVUPS 64(R10), Z12
 	VANDPS  Z3, Z12, Z13
 	VPSLLD  $0x10, Z12, Z12
 	VADDPS  Z12, Z6, Z6
 	VADDPS  Z13, Z7, Z7
-	VMOVUPS 128(R9), Z12
+	VMOVUPS 128(R10), Z12
 	VANDPS  Z3, Z12, Z13
 	VPSLLD  $0x10, Z12, Z12
 	VADDPS  Z12, Z8, Z8
 	VADDPS  Z13, Z9, Z9
-	VMOVUPS 192(R9), Z12
+	VMOVUPS 192(R10), Z12
 	VANDPS  Z3, Z12, Z13
 	VPSLLD  $0x10, Z12, Z12
 	VADDPS  Z12, Z10, Z10
@@ -146,33 +147,42 @@ finish8:
 	VPSRLD  $0x10, Z10, Z10
 	VANDPS  Z3, Z11, Z11
 	VORPS   Z11, Z10, Z10
-	LEAQ    (AX)(BX*2), R9
-	VMOVUPS Z4, (R9)
-	VMOVUPS Z6, 64(R9)
-	VMOVUPS Z8, 128(R9)
-	VMOVUPS Z10, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop3
+	LEAQ    (AX)(SI*2), R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z6, 64(R10)
+	VMOVUPS Z8, 128(R10)
+	VMOVUPS Z10, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done12
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z6, 64(R10)
+	VMOVUPS Z8, 128(R10)
+	VMOVUPS Z10, 192(R10)
+
+done12:
+	MOVQ R8, SI
+	JMP  loop3
 
 done4:
 loop13:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done14
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z4
 	VANDPS  Z3, Z4, Z5
 	VPSLLD  $0x10, Z4, Z4
 
 terms17:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish18
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z6
 	VANDPS  Z3, Z6, Z7
 	VPSLLD  $0x10, Z6, Z6
 	VADDPS  Z6, Z4, Z4
@@ -195,30 +205,36 @@ finish18:
 	VPSRLD  $0x10, Z4, Z4
 	VANDPS  Z3, Z5, Z5
 	VORPS   Z5, Z4, Z4
-	LEAQ    (AX)(BX*2), R9
-	VMOVUPS Z4, (R9)
-	MOVQ    DI, BX
-	JMP     loop13
+	LEAQ    (AX)(SI*2), R10
+	VMOVUPS Z4, (R10)
+	TESTQ   CX, CX
+	JEQ     done22
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Z4, (R10)
+
+done22:
+	MOVQ R8, SI
+	JMP  loop13
 
 done14:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done23
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z4
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z4
 	VANDPS      Z3, Z4, Z5
 	VPSLLD      $0x10, Z4, Z4
 
 terms26:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish27
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z6
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z6
 	VANDPS      Z3, Z6, Z7
 	VPSLLD      $0x10, Z6, Z6
 	VADDPS      Z6, Z4, Z4
@@ -241,72 +257,77 @@ finish27:
 	VPSRLD    $0x10, Z4, Z4
 	VANDPS    Z3, Z5, Z5
 	VORPS     Z5, Z4, Z4
-	LEAQ      (AX)(BX*2), SI
-	VMOVDQU16 Z4, K1, (SI)
+	LEAQ      (AX)(SI*2), DI
+	VMOVDQU16 Z4, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done31
+	LEAQ      (CX)(SI*2), DI
+	VMOVDQU16 Z4, K1, (DI)
 
+done31:
 done23:
 	VZEROUPPER
 	RET
 
 wide2:
 loop32:
-	LEAQ      64(BX), DI
-	CMPQ      DI, SI
+	LEAQ      64(SI), R8
+	CMPQ      R8, DI
 	JGT       done33
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide34
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z3
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z3
 	VPSLLD    $0x10, Z3, Z3
-	VPMOVZXWD 32(R9), Z4
+	VPMOVZXWD 32(R10), Z4
 	VPSLLD    $0x10, Z4, Z4
-	VPMOVZXWD 64(R9), Z5
+	VPMOVZXWD 64(R10), Z5
 	VPSLLD    $0x10, Z5, Z5
-	VPMOVZXWD 96(R9), Z6
+	VPMOVZXWD 96(R10), Z6
 	VPSLLD    $0x10, Z6, Z6
 	JMP       done35
 
 wide34:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z3
-	VMOVUPS 64(R9), Z4
-	VMOVUPS 128(R9), Z5
-	VMOVUPS 192(R9), Z6
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z3
+	VMOVUPS 64(R10), Z4
+	VMOVUPS 128(R10), Z5
+	VMOVUPS 192(R10), Z6
 
 done35:
 terms36:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish37
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide38
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z7
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z7
 	VPSLLD    $0x10, Z7, Z7
 	VADDPS    Z7, Z3, Z3
-	VPMOVZXWD 32(R9), Z7
+	VPMOVZXWD 32(R10), Z7
 	VPSLLD    $0x10, Z7, Z7
 	VADDPS    Z7, Z4, Z4
-	VPMOVZXWD 64(R9), Z7
+	VPMOVZXWD 64(R10), Z7
 	VPSLLD    $0x10, Z7, Z7
 	VADDPS    Z7, Z5, Z5
-	VPMOVZXWD 96(R9), Z7
+	VPMOVZXWD 96(R10), Z7
 	VPSLLD    $0x10, Z7, Z7
 	VADDPS    Z7, Z6, Z6
 	JMP       done39
 
 wide38:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z7
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z7
 	VADDPS  Z7, Z3, Z3
-	VMOVUPS 64(R9), Z7
+	VMOVUPS 64(R10), Z7
 	VADDPS  Z7, Z4, Z4
-	VMOVUPS 128(R9), Z7
+	VMOVUPS 128(R10), Z7
 	VADDPS  Z7, Z5, Z5
-	VMOVUPS 192(R9), Z7
+	VMOVUPS 192(R10), Z7
 	VADDPS  Z7, Z6, Z6
 
 done39:
@@ -321,85 +342,103 @@ finish37:
 	VMOVAPS Z0, K1, Z5
 	VCMPPS  $0x03, Z6, Z6, K1
 	VMOVAPS Z0, K1, Z6
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow40
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z3, (R9)
-	VMOVUPS Z4, 64(R9)
-	VMOVUPS Z5, 128(R9)
-	VMOVUPS Z6, 192(R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z3, (R10)
+	VMOVUPS Z4, 64(R10)
+	VMOVUPS Z5, 128(R10)
+	VMOVUPS Z6, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done41
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z3, (R10)
+	VMOVUPS Z4, 64(R10)
+	VMOVUPS Z5, 128(R10)
+	VMOVUPS Z6, 192(R10)
 	JMP     done41
 
 narrow40:
-	LEAQ    (AX)(BX*2), R9
+	LEAQ    (AX)(SI*2), R10
 	VPSRLD  $0x10, Z3, Z7
 	VANDPS  Z1, Z7, Z7
 	VPADDD  Z2, Z3, Z3
 	VPADDD  Z7, Z3, Z3
 	VPSRLD  $0x10, Z3, Z3
 	VPMOVDW Z3, Y3
-	VMOVUPS Y3, (R9)
+	VMOVUPS Y3, (R10)
 	VPSRLD  $0x10, Z4, Z3
 	VANDPS  Z1, Z3, Z3
 	VPADDD  Z2, Z4, Z4
 	VPADDD  Z3, Z4, Z4
 	VPSRLD  $0x10, Z4, Z4
 	VPMOVDW Z4, Y3
-	VMOVUPS Y3, 32(R9)
+	VMOVUPS Y3, 32(R10)
 	VPSRLD  $0x10, Z5, Z3
 	VANDPS  Z1, Z3, Z3
 	VPADDD  Z2, Z5, Z5
 	VPADDD  Z3, Z5, Z5
 	VPSRLD  $0x10, Z5, Z5
 	VPMOVDW Z5, Y3
-	VMOVUPS Y3, 64(R9)
+	VMOVUPS Y3, 64(R10)
 	VPSRLD  $0x10, Z6, Z3
 	VANDPS  Z1, Z3, Z3
 	VPADDD  Z2, Z6, Z6
 	VPADDD  Z3, Z6, Z6
 	VPSRLD  $0x10, Z6, Z6
 	VPMOVDW Z6, Y3
-	VMOVUPS Y3, 96(R9)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done41
+	VMOVUPS (R10), Y3
+	VMOVUPS 32(R10), Y4
+	VMOVUPS 64(R10), Y5
+	VMOVUPS 96(R10), Y6
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Y3, (R10)
+	VMOVUPS Y4, 32(R10)
+	VMOVUPS Y5, 64(R10)
+	VMOVUPS Y6, 96(R10)
 
 done41:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop32
 
 done33:
 loop42:
-	LEAQ      16(BX), DI
-	CMPQ      DI, SI
+	LEAQ      16(SI), R8
+	CMPQ      R8, DI
 	JGT       done43
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide44
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z3
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z3
 	VPSLLD    $0x10, Z3, Z3
 	JMP       done45
 
 wide44:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z3
 
 done45:
 terms46:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish47
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide48
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z4
 	VPSLLD    $0x10, Z4, Z4
 	VADDPS    Z4, Z3, Z3
 	JMP       done49
 
 wide48:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z4
 	VADDPS  Z4, Z3, Z3
 
 done49:
@@ -408,63 +447,72 @@ done49:
 finish47:
 	VCMPPS  $0x03, Z3, Z3, K1
 	VMOVAPS Z0, K1, Z3
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow50
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z3, (R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z3, (R10)
+	TESTQ   CX, CX
+	JEQ     done51
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z3, (R10)
 	JMP     done51
 
 narrow50:
-	LEAQ    (AX)(BX*2), R9
+	LEAQ    (AX)(SI*2), R10
 	VPSRLD  $0x10, Z3, Z4
 	VANDPS  Z1, Z4, Z4
 	VPADDD  Z2, Z3, Z3
 	VPADDD  Z4, Z3, Z3
 	VPSRLD  $0x10, Z3, Z3
 	VPMOVDW Z3, Y3
-	VMOVUPS Y3, (R9)
+	VMOVUPS Y3, (R10)
+	TESTQ   CX, CX
+	JEQ     done51
+	VMOVUPS (R10), Y3
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Y3, (R10)
 
 done51:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop42
 
 done43:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done52
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide53
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y3
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y3
 	VPMOVZXWD   Y3, Z3
 	VPSLLD      $0x10, Z3, Z3
 	JMP         done54
 
 wide53:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z3
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z3
 
 done54:
 terms55:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish56
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide57
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y4
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y4
 	VPMOVZXWD   Y4, Z4
 	VPSLLD      $0x10, Z4, Z4
 	VADDPS      Z4, Z3, Z3
 	JMP         done58
 
 wide57:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z4
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z4
 	VADDPS      Z4, Z3, Z3
 
 done58:
@@ -473,105 +521,115 @@ done58:
 finish56:
 	VCMPPS    $0x03, Z3, Z3, K2
 	VMOVAPS   Z0, K2, Z3
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow59
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z3, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z3, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done60
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z3, K1, (DI)
 	JMP       done60
 
 narrow59:
-	LEAQ      (AX)(BX*2), SI
-	VPSRLD    $0x10, Z3, Z0
-	VANDPS    Z1, Z0, Z0
-	VPADDD    Z2, Z3, Z3
-	VPADDD    Z0, Z3, Z3
-	VPSRLD    $0x10, Z3, Z3
-	VPMOVDW   Z3, Y0
-	VMOVDQU16 Y0, K1, (SI)
+	LEAQ        (AX)(SI*2), DI
+	VPSRLD      $0x10, Z3, Z0
+	VANDPS      Z1, Z0, Z0
+	VPADDD      Z2, Z3, Z3
+	VPADDD      Z0, Z3, Z3
+	VPSRLD      $0x10, Z3, Z3
+	VPMOVDW     Z3, Y0
+	VMOVDQU16   Y0, K1, (DI)
+	TESTQ       CX, CX
+	JEQ         done60
+	VMOVDQU16.Z (DI), K1, Y0
+	LEAQ        (CX)(SI*2), DI
+	VMOVDQU16   Y0, K1, (DI)
 
 done60:
 done52:
 	VZEROUPPER
 	RET
 
-// func avx512DivideBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512DivideBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·avx512DivideBF16(SB), NOSPLIT, $0-56
+TEXT ·avx512DivideBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
-	MOVL         $0x00000001, DI
-	VMOVD        DI, X2
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Z2
-	MOVL         $0x00007fff, DI
-	VMOVD        DI, X3
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X3
 	VPBROADCASTD X3, Z3
-	MOVL         $0xffff0000, DI
-	VMOVD        DI, X4
+	MOVL         $0xffff0000, R8
+	VMOVD        R8, X4
 	VPBROADCASTD X4, Z4
-	CMPB         wide+40(FP), $0x00
+	CMPB         wide+48(FP), $0x00
 	JNE          wide62
-	MOVQ         CX, DI
+	MOVQ         DX, R8
 
 check61:
-	CMPB 24(DI), $0x00
+	CMPB 24(R8), $0x00
 	JNE  wide62
-	ADDQ $0x20, DI
-	CMPQ DI, DX
+	ADDQ $0x20, R8
+	CMPQ R8, BX
 	JNE  check61
 
 loop63:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done64
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z5
 	VANDPS  Z4, Z5, Z6
 	VPSLLD  $0x10, Z5, Z5
-	VMOVUPS 64(R9), Z7
+	VMOVUPS 64(R10), Z7
 	VANDPS  Z4, Z7, Z8
 	VPSLLD  $0x10, Z7, Z7
-	VMOVUPS 128(R9), Z9
+	VMOVUPS 128(R10), Z9
 	VANDPS  Z4, Z9, Z10
 	VPSLLD  $0x10, Z9, Z9
-	VMOVUPS 192(R9), Z11
+	VMOVUPS 192(R10), Z11
 	VANDPS  Z4, Z11, Z12
 	VPSLLD  $0x10, Z11, Z11
 
 terms67:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish68
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z13
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z13
 	VANDPS  Z4, Z13, Z14
 	VPSLLD  $0x10, Z13, Z13
 	VADDPS  Z13, Z5, Z5
 	VADDPS  Z14, Z6, Z6
-	VMOVUPS 64(R9), Z13
+	VMOVUPS 64(R10), Z13
 	VANDPS  Z4, Z13, Z14
 	VPSLLD  $0x10, Z13, Z13
 	VADDPS  Z13, Z7, Z7
 	VADDPS  Z14, Z8, Z8
-	VMOVUPS 128(R9), Z13
+	VMOVUPS 128(R10), Z13
 	VANDPS  Z4, Z13, Z14
 	VPSLLD  $0x10, Z13, Z13
 	VADDPS  Z13, Z9, Z9
 	VADDPS  Z14, Z10, Z10
-	VMOVUPS 192(R9), Z13
+	VMOVUPS 192(R10), Z13
 	VANDPS  Z4, Z13, Z14
 	VPSLLD  $0x10, Z13, Z13
 	VADDPS  Z13, Z11, Z11
@@ -647,33 +705,42 @@ finish68:
 	VPSRLD  $0x10, Z11, Z11
 	VANDPS  Z4, Z12, Z12
 	VORPS   Z12, Z11, Z11
-	LEAQ    (AX)(BX*2), R9
-	VMOVUPS Z5, (R9)
-	VMOVUPS Z7, 64(R9)
-	VMOVUPS Z9, 128(R9)
-	VMOVUPS Z11, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop63
+	LEAQ    (AX)(SI*2), R10
+	VMOVUPS Z5, (R10)
+	VMOVUPS Z7, 64(R10)
+	VMOVUPS Z9, 128(R10)
+	VMOVUPS Z11, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done72
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Z5, (R10)
+	VMOVUPS Z7, 64(R10)
+	VMOVUPS Z9, 128(R10)
+	VMOVUPS Z11, 192(R10)
+
+done72:
+	MOVQ R8, SI
+	JMP  loop63
 
 done64:
 loop73:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done74
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z5
 	VANDPS  Z4, Z5, Z6
 	VPSLLD  $0x10, Z5, Z5
 
 terms77:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish78
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z7
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z7
 	VANDPS  Z4, Z7, Z8
 	VPSLLD  $0x10, Z7, Z7
 	VADDPS  Z7, Z5, Z5
@@ -698,30 +765,36 @@ finish78:
 	VPSRLD  $0x10, Z5, Z5
 	VANDPS  Z4, Z6, Z6
 	VORPS   Z6, Z5, Z5
-	LEAQ    (AX)(BX*2), R9
-	VMOVUPS Z5, (R9)
-	MOVQ    DI, BX
-	JMP     loop73
+	LEAQ    (AX)(SI*2), R10
+	VMOVUPS Z5, (R10)
+	TESTQ   CX, CX
+	JEQ     done82
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Z5, (R10)
+
+done82:
+	MOVQ R8, SI
+	JMP  loop73
 
 done74:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done83
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z5
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z5
 	VANDPS      Z4, Z5, Z6
 	VPSLLD      $0x10, Z5, Z5
 
 terms86:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish87
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z7
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z7
 	VANDPS      Z4, Z7, Z8
 	VPSLLD      $0x10, Z7, Z7
 	VADDPS      Z7, Z5, Z5
@@ -746,72 +819,77 @@ finish87:
 	VPSRLD    $0x10, Z5, Z5
 	VANDPS    Z4, Z6, Z6
 	VORPS     Z6, Z5, Z5
-	LEAQ      (AX)(BX*2), SI
-	VMOVDQU16 Z5, K1, (SI)
+	LEAQ      (AX)(SI*2), DI
+	VMOVDQU16 Z5, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done91
+	LEAQ      (CX)(SI*2), DI
+	VMOVDQU16 Z5, K1, (DI)
 
+done91:
 done83:
 	VZEROUPPER
 	RET
 
 wide62:
 loop92:
-	LEAQ      64(BX), DI
-	CMPQ      DI, SI
+	LEAQ      64(SI), R8
+	CMPQ      R8, DI
 	JGT       done93
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide94
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z4
 	VPSLLD    $0x10, Z4, Z4
-	VPMOVZXWD 32(R9), Z5
+	VPMOVZXWD 32(R10), Z5
 	VPSLLD    $0x10, Z5, Z5
-	VPMOVZXWD 64(R9), Z6
+	VPMOVZXWD 64(R10), Z6
 	VPSLLD    $0x10, Z6, Z6
-	VPMOVZXWD 96(R9), Z7
+	VPMOVZXWD 96(R10), Z7
 	VPSLLD    $0x10, Z7, Z7
 	JMP       done95
 
 wide94:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z4
-	VMOVUPS 64(R9), Z5
-	VMOVUPS 128(R9), Z6
-	VMOVUPS 192(R9), Z7
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z4
+	VMOVUPS 64(R10), Z5
+	VMOVUPS 128(R10), Z6
+	VMOVUPS 192(R10), Z7
 
 done95:
 terms96:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish97
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide98
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z8
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z8
 	VPSLLD    $0x10, Z8, Z8
 	VADDPS    Z8, Z4, Z4
-	VPMOVZXWD 32(R9), Z8
+	VPMOVZXWD 32(R10), Z8
 	VPSLLD    $0x10, Z8, Z8
 	VADDPS    Z8, Z5, Z5
-	VPMOVZXWD 64(R9), Z8
+	VPMOVZXWD 64(R10), Z8
 	VPSLLD    $0x10, Z8, Z8
 	VADDPS    Z8, Z6, Z6
-	VPMOVZXWD 96(R9), Z8
+	VPMOVZXWD 96(R10), Z8
 	VPSLLD    $0x10, Z8, Z8
 	VADDPS    Z8, Z7, Z7
 	JMP       done99
 
 wide98:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z8
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z8
 	VADDPS  Z8, Z4, Z4
-	VMOVUPS 64(R9), Z8
+	VMOVUPS 64(R10), Z8
 	VADDPS  Z8, Z5, Z5
-	VMOVUPS 128(R9), Z8
+	VMOVUPS 128(R10), Z8
 	VADDPS  Z8, Z6, Z6
-	VMOVUPS 192(R9), Z8
+	VMOVUPS 192(R10), Z8
 	VADDPS  Z8, Z7, Z7
 
 done99:
@@ -830,85 +908,103 @@ finish97:
 	VDIVPS  Z1, Z7, Z7
 	VCMPPS  $0x03, Z7, Z7, K1
 	VMOVAPS Z0, K1, Z7
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow100
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z4, (R9)
-	VMOVUPS Z5, 64(R9)
-	VMOVUPS Z6, 128(R9)
-	VMOVUPS Z7, 192(R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z5, 64(R10)
+	VMOVUPS Z6, 128(R10)
+	VMOVUPS Z7, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done101
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z5, 64(R10)
+	VMOVUPS Z6, 128(R10)
+	VMOVUPS Z7, 192(R10)
 	JMP     done101
 
 narrow100:
-	LEAQ    (AX)(BX*2), R9
+	LEAQ    (AX)(SI*2), R10
 	VPSRLD  $0x10, Z4, Z8
 	VANDPS  Z2, Z8, Z8
 	VPADDD  Z3, Z4, Z4
 	VPADDD  Z8, Z4, Z4
 	VPSRLD  $0x10, Z4, Z4
 	VPMOVDW Z4, Y4
-	VMOVUPS Y4, (R9)
+	VMOVUPS Y4, (R10)
 	VPSRLD  $0x10, Z5, Z4
 	VANDPS  Z2, Z4, Z4
 	VPADDD  Z3, Z5, Z5
 	VPADDD  Z4, Z5, Z5
 	VPSRLD  $0x10, Z5, Z5
 	VPMOVDW Z5, Y4
-	VMOVUPS Y4, 32(R9)
+	VMOVUPS Y4, 32(R10)
 	VPSRLD  $0x10, Z6, Z4
 	VANDPS  Z2, Z4, Z4
 	VPADDD  Z3, Z6, Z6
 	VPADDD  Z4, Z6, Z6
 	VPSRLD  $0x10, Z6, Z6
 	VPMOVDW Z6, Y4
-	VMOVUPS Y4, 64(R9)
+	VMOVUPS Y4, 64(R10)
 	VPSRLD  $0x10, Z7, Z4
 	VANDPS  Z2, Z4, Z4
 	VPADDD  Z3, Z7, Z7
 	VPADDD  Z4, Z7, Z7
 	VPSRLD  $0x10, Z7, Z7
 	VPMOVDW Z7, Y4
-	VMOVUPS Y4, 96(R9)
+	VMOVUPS Y4, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done101
+	VMOVUPS (R10), Y4
+	VMOVUPS 32(R10), Y5
+	VMOVUPS 64(R10), Y6
+	VMOVUPS 96(R10), Y7
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Y4, (R10)
+	VMOVUPS Y5, 32(R10)
+	VMOVUPS Y6, 64(R10)
+	VMOVUPS Y7, 96(R10)
 
 done101:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop92
 
 done93:
 loop102:
-	LEAQ      16(BX), DI
-	CMPQ      DI, SI
+	LEAQ      16(SI), R8
+	CMPQ      R8, DI
 	JGT       done103
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide104
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z4
 	VPSLLD    $0x10, Z4, Z4
 	JMP       done105
 
 wide104:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z4
 
 done105:
 terms106:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish107
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide108
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z5
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z5
 	VPSLLD    $0x10, Z5, Z5
 	VADDPS    Z5, Z4, Z4
 	JMP       done109
 
 wide108:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z5
 	VADDPS  Z5, Z4, Z4
 
 done109:
@@ -918,63 +1014,72 @@ finish107:
 	VDIVPS  Z1, Z4, Z4
 	VCMPPS  $0x03, Z4, Z4, K1
 	VMOVAPS Z0, K1, Z4
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow110
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z4, (R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z4, (R10)
+	TESTQ   CX, CX
+	JEQ     done111
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z4, (R10)
 	JMP     done111
 
 narrow110:
-	LEAQ    (AX)(BX*2), R9
+	LEAQ    (AX)(SI*2), R10
 	VPSRLD  $0x10, Z4, Z5
 	VANDPS  Z2, Z5, Z5
 	VPADDD  Z3, Z4, Z4
 	VPADDD  Z5, Z4, Z4
 	VPSRLD  $0x10, Z4, Z4
 	VPMOVDW Z4, Y4
-	VMOVUPS Y4, (R9)
+	VMOVUPS Y4, (R10)
+	TESTQ   CX, CX
+	JEQ     done111
+	VMOVUPS (R10), Y4
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Y4, (R10)
 
 done111:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop102
 
 done103:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done112
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide113
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y4
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y4
 	VPMOVZXWD   Y4, Z4
 	VPSLLD      $0x10, Z4, Z4
 	JMP         done114
 
 wide113:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z4
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z4
 
 done114:
 terms115:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish116
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide117
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y5
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y5
 	VPMOVZXWD   Y5, Z5
 	VPSLLD      $0x10, Z5, Z5
 	VADDPS      Z5, Z4, Z4
 	JMP         done118
 
 wide117:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z5
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z5
 	VADDPS      Z5, Z4, Z4
 
 done118:
@@ -984,105 +1089,115 @@ finish116:
 	VDIVPS    Z1, Z4, Z4
 	VCMPPS    $0x03, Z4, Z4, K2
 	VMOVAPS   Z0, K2, Z4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow119
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z4, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z4, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done120
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z4, K1, (DI)
 	JMP       done120
 
 narrow119:
-	LEAQ      (AX)(BX*2), SI
-	VPSRLD    $0x10, Z4, Z0
-	VANDPS    Z2, Z0, Z0
-	VPADDD    Z3, Z4, Z4
-	VPADDD    Z0, Z4, Z4
-	VPSRLD    $0x10, Z4, Z4
-	VPMOVDW   Z4, Y0
-	VMOVDQU16 Y0, K1, (SI)
+	LEAQ        (AX)(SI*2), DI
+	VPSRLD      $0x10, Z4, Z0
+	VANDPS      Z2, Z0, Z0
+	VPADDD      Z3, Z4, Z4
+	VPADDD      Z0, Z4, Z4
+	VPSRLD      $0x10, Z4, Z4
+	VPMOVDW     Z4, Y0
+	VMOVDQU16   Y0, K1, (DI)
+	TESTQ       CX, CX
+	JEQ         done120
+	VMOVDQU16.Z (DI), K1, Y0
+	LEAQ        (CX)(SI*2), DI
+	VMOVDQU16   Y0, K1, (DI)
 
 done120:
 done112:
 	VZEROUPPER
 	RET
 
-// func avx512MultiplyBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MultiplyBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·avx512MultiplyBF16(SB), NOSPLIT, $0-56
+TEXT ·avx512MultiplyBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
-	MOVL         $0x00000001, DI
-	VMOVD        DI, X2
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Z2
-	MOVL         $0x00007fff, DI
-	VMOVD        DI, X3
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X3
 	VPBROADCASTD X3, Z3
-	MOVL         $0xffff0000, DI
-	VMOVD        DI, X4
+	MOVL         $0xffff0000, R8
+	VMOVD        R8, X4
 	VPBROADCASTD X4, Z4
-	CMPB         wide+40(FP), $0x00
+	CMPB         wide+48(FP), $0x00
 	JNE          wide122
-	MOVQ         CX, DI
+	MOVQ         DX, R8
 
 check121:
-	CMPB 24(DI), $0x00
+	CMPB 24(R8), $0x00
 	JNE  wide122
-	ADDQ $0x20, DI
-	CMPQ DI, DX
+	ADDQ $0x20, R8
+	CMPQ R8, BX
 	JNE  check121
 
 loop123:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done124
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z5
 	VANDPS  Z4, Z5, Z6
 	VPSLLD  $0x10, Z5, Z5
-	VMOVUPS 64(R9), Z7
+	VMOVUPS 64(R10), Z7
 	VANDPS  Z4, Z7, Z8
 	VPSLLD  $0x10, Z7, Z7
-	VMOVUPS 128(R9), Z9
+	VMOVUPS 128(R10), Z9
 	VANDPS  Z4, Z9, Z10
 	VPSLLD  $0x10, Z9, Z9
-	VMOVUPS 192(R9), Z11
+	VMOVUPS 192(R10), Z11
 	VANDPS  Z4, Z11, Z12
 	VPSLLD  $0x10, Z11, Z11
 
 terms127:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish128
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z13
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z13
 	VANDPS  Z4, Z13, Z14
 	VPSLLD  $0x10, Z13, Z13
 	VADDPS  Z13, Z5, Z5
 	VADDPS  Z14, Z6, Z6
-	VMOVUPS 64(R9), Z13
+	VMOVUPS 64(R10), Z13
 	VANDPS  Z4, Z13, Z14
 	VPSLLD  $0x10, Z13, Z13
 	VADDPS  Z13, Z7, Z7
 	VADDPS  Z14, Z8, Z8
-	VMOVUPS 128(R9), Z13
+	VMOVUPS 128(R10), Z13
 	VANDPS  Z4, Z13, Z14
 	VPSLLD  $0x10, Z13, Z13
 	VADDPS  Z13, Z9, Z9
 	VADDPS  Z14, Z10, Z10
-	VMOVUPS 192(R9), Z13
+	VMOVUPS 192(R10), Z13
 	VANDPS  Z4, Z13, Z14
 	VPSLLD  $0x10, Z13, Z13
 	VADDPS  Z13, Z11, Z11
@@ -1158,33 +1273,42 @@ finish128:
 	VPSRLD  $0x10, Z11, Z11
 	VANDPS  Z4, Z12, Z12
 	VORPS   Z12, Z11, Z11
-	LEAQ    (AX)(BX*2), R9
-	VMOVUPS Z5, (R9)
-	VMOVUPS Z7, 64(R9)
-	VMOVUPS Z9, 128(R9)
-	VMOVUPS Z11, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop123
+	LEAQ    (AX)(SI*2), R10
+	VMOVUPS Z5, (R10)
+	VMOVUPS Z7, 64(R10)
+	VMOVUPS Z9, 128(R10)
+	VMOVUPS Z11, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done132
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Z5, (R10)
+	VMOVUPS Z7, 64(R10)
+	VMOVUPS Z9, 128(R10)
+	VMOVUPS Z11, 192(R10)
+
+done132:
+	MOVQ R8, SI
+	JMP  loop123
 
 done124:
 loop133:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done134
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z5
 	VANDPS  Z4, Z5, Z6
 	VPSLLD  $0x10, Z5, Z5
 
 terms137:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish138
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z7
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z7
 	VANDPS  Z4, Z7, Z8
 	VPSLLD  $0x10, Z7, Z7
 	VADDPS  Z7, Z5, Z5
@@ -1209,30 +1333,36 @@ finish138:
 	VPSRLD  $0x10, Z5, Z5
 	VANDPS  Z4, Z6, Z6
 	VORPS   Z6, Z5, Z5
-	LEAQ    (AX)(BX*2), R9
-	VMOVUPS Z5, (R9)
-	MOVQ    DI, BX
-	JMP     loop133
+	LEAQ    (AX)(SI*2), R10
+	VMOVUPS Z5, (R10)
+	TESTQ   CX, CX
+	JEQ     done142
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Z5, (R10)
+
+done142:
+	MOVQ R8, SI
+	JMP  loop133
 
 done134:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done143
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z5
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z5
 	VANDPS      Z4, Z5, Z6
 	VPSLLD      $0x10, Z5, Z5
 
 terms146:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish147
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z7
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z7
 	VANDPS      Z4, Z7, Z8
 	VPSLLD      $0x10, Z7, Z7
 	VADDPS      Z7, Z5, Z5
@@ -1257,72 +1387,77 @@ finish147:
 	VPSRLD    $0x10, Z5, Z5
 	VANDPS    Z4, Z6, Z6
 	VORPS     Z6, Z5, Z5
-	LEAQ      (AX)(BX*2), SI
-	VMOVDQU16 Z5, K1, (SI)
+	LEAQ      (AX)(SI*2), DI
+	VMOVDQU16 Z5, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done151
+	LEAQ      (CX)(SI*2), DI
+	VMOVDQU16 Z5, K1, (DI)
 
+done151:
 done143:
 	VZEROUPPER
 	RET
 
 wide122:
 loop152:
-	LEAQ      64(BX), DI
-	CMPQ      DI, SI
+	LEAQ      64(SI), R8
+	CMPQ      R8, DI
 	JGT       done153
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide154
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z4
 	VPSLLD    $0x10, Z4, Z4
-	VPMOVZXWD 32(R9), Z5
+	VPMOVZXWD 32(R10), Z5
 	VPSLLD    $0x10, Z5, Z5
-	VPMOVZXWD 64(R9), Z6
+	VPMOVZXWD 64(R10), Z6
 	VPSLLD    $0x10, Z6, Z6
-	VPMOVZXWD 96(R9), Z7
+	VPMOVZXWD 96(R10), Z7
 	VPSLLD    $0x10, Z7, Z7
 	JMP       done155
 
 wide154:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z4
-	VMOVUPS 64(R9), Z5
-	VMOVUPS 128(R9), Z6
-	VMOVUPS 192(R9), Z7
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z4
+	VMOVUPS 64(R10), Z5
+	VMOVUPS 128(R10), Z6
+	VMOVUPS 192(R10), Z7
 
 done155:
 terms156:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish157
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide158
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z8
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z8
 	VPSLLD    $0x10, Z8, Z8
 	VADDPS    Z8, Z4, Z4
-	VPMOVZXWD 32(R9), Z8
+	VPMOVZXWD 32(R10), Z8
 	VPSLLD    $0x10, Z8, Z8
 	VADDPS    Z8, Z5, Z5
-	VPMOVZXWD 64(R9), Z8
+	VPMOVZXWD 64(R10), Z8
 	VPSLLD    $0x10, Z8, Z8
 	VADDPS    Z8, Z6, Z6
-	VPMOVZXWD 96(R9), Z8
+	VPMOVZXWD 96(R10), Z8
 	VPSLLD    $0x10, Z8, Z8
 	VADDPS    Z8, Z7, Z7
 	JMP       done159
 
 wide158:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z8
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z8
 	VADDPS  Z8, Z4, Z4
-	VMOVUPS 64(R9), Z8
+	VMOVUPS 64(R10), Z8
 	VADDPS  Z8, Z5, Z5
-	VMOVUPS 128(R9), Z8
+	VMOVUPS 128(R10), Z8
 	VADDPS  Z8, Z6, Z6
-	VMOVUPS 192(R9), Z8
+	VMOVUPS 192(R10), Z8
 	VADDPS  Z8, Z7, Z7
 
 done159:
@@ -1341,85 +1476,103 @@ finish157:
 	VMULPS  Z1, Z7, Z7
 	VCMPPS  $0x03, Z7, Z7, K1
 	VMOVAPS Z0, K1, Z7
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow160
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z4, (R9)
-	VMOVUPS Z5, 64(R9)
-	VMOVUPS Z6, 128(R9)
-	VMOVUPS Z7, 192(R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z5, 64(R10)
+	VMOVUPS Z6, 128(R10)
+	VMOVUPS Z7, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done161
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z5, 64(R10)
+	VMOVUPS Z6, 128(R10)
+	VMOVUPS Z7, 192(R10)
 	JMP     done161
 
 narrow160:
-	LEAQ    (AX)(BX*2), R9
+	LEAQ    (AX)(SI*2), R10
 	VPSRLD  $0x10, Z4, Z8
 	VANDPS  Z2, Z8, Z8
 	VPADDD  Z3, Z4, Z4
 	VPADDD  Z8, Z4, Z4
 	VPSRLD  $0x10, Z4, Z4
 	VPMOVDW Z4, Y4
-	VMOVUPS Y4, (R9)
+	VMOVUPS Y4, (R10)
 	VPSRLD  $0x10, Z5, Z4
 	VANDPS  Z2, Z4, Z4
 	VPADDD  Z3, Z5, Z5
 	VPADDD  Z4, Z5, Z5
 	VPSRLD  $0x10, Z5, Z5
 	VPMOVDW Z5, Y4
-	VMOVUPS Y4, 32(R9)
+	VMOVUPS Y4, 32(R10)
 	VPSRLD  $0x10, Z6, Z4
 	VANDPS  Z2, Z4, Z4
 	VPADDD  Z3, Z6, Z6
 	VPADDD  Z4, Z6, Z6
 	VPSRLD  $0x10, Z6, Z6
 	VPMOVDW Z6, Y4
-	VMOVUPS Y4, 64(R9)
+	VMOVUPS Y4, 64(R10)
 	VPSRLD  $0x10, Z7, Z4
 	VANDPS  Z2, Z4, Z4
 	VPADDD  Z3, Z7, Z7
 	VPADDD  Z4, Z7, Z7
 	VPSRLD  $0x10, Z7, Z7
 	VPMOVDW Z7, Y4
-	VMOVUPS Y4, 96(R9)
+	VMOVUPS Y4, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done161
+	VMOVUPS (R10), Y4
+	VMOVUPS 32(R10), Y5
+	VMOVUPS 64(R10), Y6
+	VMOVUPS 96(R10), Y7
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Y4, (R10)
+	VMOVUPS Y5, 32(R10)
+	VMOVUPS Y6, 64(R10)
+	VMOVUPS Y7, 96(R10)
 
 done161:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop152
 
 done153:
 loop162:
-	LEAQ      16(BX), DI
-	CMPQ      DI, SI
+	LEAQ      16(SI), R8
+	CMPQ      R8, DI
 	JGT       done163
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide164
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z4
 	VPSLLD    $0x10, Z4, Z4
 	JMP       done165
 
 wide164:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z4
 
 done165:
 terms166:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish167
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide168
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z5
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z5
 	VPSLLD    $0x10, Z5, Z5
 	VADDPS    Z5, Z4, Z4
 	JMP       done169
 
 wide168:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z5
 	VADDPS  Z5, Z4, Z4
 
 done169:
@@ -1429,63 +1582,72 @@ finish167:
 	VMULPS  Z1, Z4, Z4
 	VCMPPS  $0x03, Z4, Z4, K1
 	VMOVAPS Z0, K1, Z4
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow170
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z4, (R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z4, (R10)
+	TESTQ   CX, CX
+	JEQ     done171
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z4, (R10)
 	JMP     done171
 
 narrow170:
-	LEAQ    (AX)(BX*2), R9
+	LEAQ    (AX)(SI*2), R10
 	VPSRLD  $0x10, Z4, Z5
 	VANDPS  Z2, Z5, Z5
 	VPADDD  Z3, Z4, Z4
 	VPADDD  Z5, Z4, Z4
 	VPSRLD  $0x10, Z4, Z4
 	VPMOVDW Z4, Y4
-	VMOVUPS Y4, (R9)
+	VMOVUPS Y4, (R10)
+	TESTQ   CX, CX
+	JEQ     done171
+	VMOVUPS (R10), Y4
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Y4, (R10)
 
 done171:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop162
 
 done163:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done172
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide173
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y4
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y4
 	VPMOVZXWD   Y4, Z4
 	VPSLLD      $0x10, Z4, Z4
 	JMP         done174
 
 wide173:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z4
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z4
 
 done174:
 terms175:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish176
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide177
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y5
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y5
 	VPMOVZXWD   Y5, Z5
 	VPSLLD      $0x10, Z5, Z5
 	VADDPS      Z5, Z4, Z4
 	JMP         done178
 
 wide177:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z5
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z5
 	VADDPS      Z5, Z4, Z4
 
 done178:
@@ -1495,102 +1657,112 @@ finish176:
 	VMULPS    Z1, Z4, Z4
 	VCMPPS    $0x03, Z4, Z4, K2
 	VMOVAPS   Z0, K2, Z4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow179
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z4, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z4, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done180
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z4, K1, (DI)
 	JMP       done180
 
 narrow179:
-	LEAQ      (AX)(BX*2), SI
-	VPSRLD    $0x10, Z4, Z0
-	VANDPS    Z2, Z0, Z0
-	VPADDD    Z3, Z4, Z4
-	VPADDD    Z0, Z4, Z4
-	VPSRLD    $0x10, Z4, Z4
-	VPMOVDW   Z4, Y0
-	VMOVDQU16 Y0, K1, (SI)
+	LEAQ        (AX)(SI*2), DI
+	VPSRLD      $0x10, Z4, Z0
+	VANDPS      Z2, Z0, Z0
+	VPADDD      Z3, Z4, Z4
+	VPADDD      Z0, Z4, Z4
+	VPSRLD      $0x10, Z4, Z4
+	VPMOVDW     Z4, Y0
+	VMOVDQU16   Y0, K1, (DI)
+	TESTQ       CX, CX
+	JEQ         done180
+	VMOVDQU16.Z (DI), K1, Y0
+	LEAQ        (CX)(SI*2), DI
+	VMOVDQU16   Y0, K1, (DI)
 
 done180:
 done172:
 	VZEROUPPER
 	RET
 
-// func avx512ProdBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512ProdBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·avx512ProdBF16(SB), NOSPLIT, $0-56
+TEXT ·avx512ProdBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVL         $0x00000001, DI
-	VMOVD        DI, X1
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
-	MOVL         $0x00007fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x00007fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Z2
-	MOVL         $0xffff0000, DI
-	VMOVD        DI, X3
+	MOVL         $0xffff0000, R8
+	VMOVD        R8, X3
 	VPBROADCASTD X3, Z3
-	CMPB         wide+40(FP), $0x00
+	CMPB         wide+48(FP), $0x00
 	JNE          wide182
-	MOVQ         CX, DI
+	MOVQ         DX, R8
 
 check181:
-	CMPB 24(DI), $0x00
+	CMPB 24(R8), $0x00
 	JNE  wide182
-	ADDQ $0x20, DI
-	CMPQ DI, DX
+	ADDQ $0x20, R8
+	CMPQ R8, BX
 	JNE  check181
 
 loop183:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done184
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z4
 	VANDPS  Z3, Z4, Z5
 	VPSLLD  $0x10, Z4, Z4
-	VMOVUPS 64(R9), Z6
+	VMOVUPS 64(R10), Z6
 	VANDPS  Z3, Z6, Z7
 	VPSLLD  $0x10, Z6, Z6
-	VMOVUPS 128(R9), Z8
+	VMOVUPS 128(R10), Z8
 	VANDPS  Z3, Z8, Z9
 	VPSLLD  $0x10, Z8, Z8
-	VMOVUPS 192(R9), Z10
+	VMOVUPS 192(R10), Z10
 	VANDPS  Z3, Z10, Z11
 	VPSLLD  $0x10, Z10, Z10
 
 terms187:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish188
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z12
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z12
 	VANDPS  Z3, Z12, Z13
 	VPSLLD  $0x10, Z12, Z12
 	VMULPS  Z12, Z4, Z4
 	VMULPS  Z13, Z5, Z5
-	VMOVUPS 64(R9), Z12
+	VMOVUPS 64(R10), Z12
 	VANDPS  Z3, Z12, Z13
 	VPSLLD  $0x10, Z12, Z12
 	VMULPS  Z12, Z6, Z6
 	VMULPS  Z13, Z7, Z7
-	VMOVUPS 128(R9), Z12
+	VMOVUPS 128(R10), Z12
 	VANDPS  Z3, Z12, Z13
 	VPSLLD  $0x10, Z12, Z12
 	VMULPS  Z12, Z8, Z8
 	VMULPS  Z13, Z9, Z9
-	VMOVUPS 192(R9), Z12
+	VMOVUPS 192(R10), Z12
 	VANDPS  Z3, Z12, Z13
 	VPSLLD  $0x10, Z12, Z12
 	VMULPS  Z12, Z10, Z10
@@ -1658,33 +1830,42 @@ finish188:
 	VPSRLD  $0x10, Z10, Z10
 	VANDPS  Z3, Z11, Z11
 	VORPS   Z11, Z10, Z10
-	LEAQ    (AX)(BX*2), R9
-	VMOVUPS Z4, (R9)
-	VMOVUPS Z6, 64(R9)
-	VMOVUPS Z8, 128(R9)
-	VMOVUPS Z10, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop183
+	LEAQ    (AX)(SI*2), R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z6, 64(R10)
+	VMOVUPS Z8, 128(R10)
+	VMOVUPS Z10, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done192
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Z4, (R10)
+	VMOVUPS Z6, 64(R10)
+	VMOVUPS Z8, 128(R10)
+	VMOVUPS Z10, 192(R10)
+
+done192:
+	MOVQ R8, SI
+	JMP  loop183
 
 done184:
 loop193:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done194
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z4
 	VANDPS  Z3, Z4, Z5
 	VPSLLD  $0x10, Z4, Z4
 
 terms197:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish198
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z6
 	VANDPS  Z3, Z6, Z7
 	VPSLLD  $0x10, Z6, Z6
 	VMULPS  Z6, Z4, Z4
@@ -1707,30 +1888,36 @@ finish198:
 	VPSRLD  $0x10, Z4, Z4
 	VANDPS  Z3, Z5, Z5
 	VORPS   Z5, Z4, Z4
-	LEAQ    (AX)(BX*2), R9
-	VMOVUPS Z4, (R9)
-	MOVQ    DI, BX
-	JMP     loop193
+	LEAQ    (AX)(SI*2), R10
+	VMOVUPS Z4, (R10)
+	TESTQ   CX, CX
+	JEQ     done202
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Z4, (R10)
+
+done202:
+	MOVQ R8, SI
+	JMP  loop193
 
 done194:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done203
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z4
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z4
 	VANDPS      Z3, Z4, Z5
 	VPSLLD      $0x10, Z4, Z4
 
 terms206:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish207
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z6
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z6
 	VANDPS      Z3, Z6, Z7
 	VPSLLD      $0x10, Z6, Z6
 	VMULPS      Z6, Z4, Z4
@@ -1753,72 +1940,77 @@ finish207:
 	VPSRLD    $0x10, Z4, Z4
 	VANDPS    Z3, Z5, Z5
 	VORPS     Z5, Z4, Z4
-	LEAQ      (AX)(BX*2), SI
-	VMOVDQU16 Z4, K1, (SI)
+	LEAQ      (AX)(SI*2), DI
+	VMOVDQU16 Z4, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done211
+	LEAQ      (CX)(SI*2), DI
+	VMOVDQU16 Z4, K1, (DI)
 
+done211:
 done203:
 	VZEROUPPER
 	RET
 
 wide182:
 loop212:
-	LEAQ      64(BX), DI
-	CMPQ      DI, SI
+	LEAQ      64(SI), R8
+	CMPQ      R8, DI
 	JGT       done213
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide214
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z3
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z3
 	VPSLLD    $0x10, Z3, Z3
-	VPMOVZXWD 32(R9), Z4
+	VPMOVZXWD 32(R10), Z4
 	VPSLLD    $0x10, Z4, Z4
-	VPMOVZXWD 64(R9), Z5
+	VPMOVZXWD 64(R10), Z5
 	VPSLLD    $0x10, Z5, Z5
-	VPMOVZXWD 96(R9), Z6
+	VPMOVZXWD 96(R10), Z6
 	VPSLLD    $0x10, Z6, Z6
 	JMP       done215
 
 wide214:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z3
-	VMOVUPS 64(R9), Z4
-	VMOVUPS 128(R9), Z5
-	VMOVUPS 192(R9), Z6
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z3
+	VMOVUPS 64(R10), Z4
+	VMOVUPS 128(R10), Z5
+	VMOVUPS 192(R10), Z6
 
 done215:
 terms216:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish217
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide218
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z7
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z7
 	VPSLLD    $0x10, Z7, Z7
 	VMULPS    Z7, Z3, Z3
-	VPMOVZXWD 32(R9), Z7
+	VPMOVZXWD 32(R10), Z7
 	VPSLLD    $0x10, Z7, Z7
 	VMULPS    Z7, Z4, Z4
-	VPMOVZXWD 64(R9), Z7
+	VPMOVZXWD 64(R10), Z7
 	VPSLLD    $0x10, Z7, Z7
 	VMULPS    Z7, Z5, Z5
-	VPMOVZXWD 96(R9), Z7
+	VPMOVZXWD 96(R10), Z7
 	VPSLLD    $0x10, Z7, Z7
 	VMULPS    Z7, Z6, Z6
 	JMP       done219
 
 wide218:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z7
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z7
 	VMULPS  Z7, Z3, Z3
-	VMOVUPS 64(R9), Z7
+	VMOVUPS 64(R10), Z7
 	VMULPS  Z7, Z4, Z4
-	VMOVUPS 128(R9), Z7
+	VMOVUPS 128(R10), Z7
 	VMULPS  Z7, Z5, Z5
-	VMOVUPS 192(R9), Z7
+	VMOVUPS 192(R10), Z7
 	VMULPS  Z7, Z6, Z6
 
 done219:
@@ -1833,85 +2025,103 @@ finish217:
 	VMOVAPS Z0, K1, Z5
 	VCMPPS  $0x03, Z6, Z6, K1
 	VMOVAPS Z0, K1, Z6
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow220
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z3, (R9)
-	VMOVUPS Z4, 64(R9)
-	VMOVUPS Z5, 128(R9)
-	VMOVUPS Z6, 192(R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z3, (R10)
+	VMOVUPS Z4, 64(R10)
+	VMOVUPS Z5, 128(R10)
+	VMOVUPS Z6, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done221
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z3, (R10)
+	VMOVUPS Z4, 64(R10)
+	VMOVUPS Z5, 128(R10)
+	VMOVUPS Z6, 192(R10)
 	JMP     done221
 
 narrow220:
-	LEAQ    (AX)(BX*2), R9
+	LEAQ    (AX)(SI*2), R10
 	VPSRLD  $0x10, Z3, Z7
 	VANDPS  Z1, Z7, Z7
 	VPADDD  Z2, Z3, Z3
 	VPADDD  Z7, Z3, Z3
 	VPSRLD  $0x10, Z3, Z3
 	VPMOVDW Z3, Y3
-	VMOVUPS Y3, (R9)
+	VMOVUPS Y3, (R10)
 	VPSRLD  $0x10, Z4, Z3
 	VANDPS  Z1, Z3, Z3
 	VPADDD  Z2, Z4, Z4
 	VPADDD  Z3, Z4, Z4
 	VPSRLD  $0x10, Z4, Z4
 	VPMOVDW Z4, Y3
-	VMOVUPS Y3, 32(R9)
+	VMOVUPS Y3, 32(R10)
 	VPSRLD  $0x10, Z5, Z3
 	VANDPS  Z1, Z3, Z3
 	VPADDD  Z2, Z5, Z5
 	VPADDD  Z3, Z5, Z5
 	VPSRLD  $0x10, Z5, Z5
 	VPMOVDW Z5, Y3
-	VMOVUPS Y3, 64(R9)
+	VMOVUPS Y3, 64(R10)
 	VPSRLD  $0x10, Z6, Z3
 	VANDPS  Z1, Z3, Z3
 	VPADDD  Z2, Z6, Z6
 	VPADDD  Z3, Z6, Z6
 	VPSRLD  $0x10, Z6, Z6
 	VPMOVDW Z6, Y3
-	VMOVUPS Y3, 96(R9)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done221
+	VMOVUPS (R10), Y3
+	VMOVUPS 32(R10), Y4
+	VMOVUPS 64(R10), Y5
+	VMOVUPS 96(R10), Y6
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Y3, (R10)
+	VMOVUPS Y4, 32(R10)
+	VMOVUPS Y5, 64(R10)
+	VMOVUPS Y6, 96(R10)
 
 done221:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop212
 
 done213:
 loop222:
-	LEAQ      16(BX), DI
-	CMPQ      DI, SI
+	LEAQ      16(SI), R8
+	CMPQ      R8, DI
 	JGT       done223
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide224
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z3
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z3
 	VPSLLD    $0x10, Z3, Z3
 	JMP       done225
 
 wide224:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z3
 
 done225:
 terms226:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish227
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide228
-	LEAQ      (R9)(BX*2), R9
-	VPMOVZXWD (R9), Z4
+	LEAQ      (R10)(SI*2), R10
+	VPMOVZXWD (R10), Z4
 	VPSLLD    $0x10, Z4, Z4
 	VMULPS    Z4, Z3, Z3
 	JMP       done229
 
 wide228:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z4
 	VMULPS  Z4, Z3, Z3
 
 done229:
@@ -1920,63 +2130,72 @@ done229:
 finish227:
 	VCMPPS  $0x03, Z3, Z3, K1
 	VMOVAPS Z0, K1, Z3
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow230
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z3, (R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z3, (R10)
+	TESTQ   CX, CX
+	JEQ     done231
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z3, (R10)
 	JMP     done231
 
 narrow230:
-	LEAQ    (AX)(BX*2), R9
+	LEAQ    (AX)(SI*2), R10
 	VPSRLD  $0x10, Z3, Z4
 	VANDPS  Z1, Z4, Z4
 	VPADDD  Z2, Z3, Z3
 	VPADDD  Z4, Z3, Z3
 	VPSRLD  $0x10, Z3, Z3
 	VPMOVDW Z3, Y3
-	VMOVUPS Y3, (R9)
+	VMOVUPS Y3, (R10)
+	TESTQ   CX, CX
+	JEQ     done231
+	VMOVUPS (R10), Y3
+	LEAQ    (CX)(SI*2), R10
+	VMOVUPS Y3, (R10)
 
 done231:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop222
 
 done223:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done232
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide233
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y3
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y3
 	VPMOVZXWD   Y3, Z3
 	VPSLLD      $0x10, Z3, Z3
 	JMP         done234
 
 wide233:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z3
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z3
 
 done234:
 terms235:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish236
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide237
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y4
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y4
 	VPMOVZXWD   Y4, Z4
 	VPSLLD      $0x10, Z4, Z4
 	VMULPS      Z4, Z3, Z3
 	JMP         done238
 
 wide237:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z4
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z4
 	VMULPS      Z4, Z3, Z3
 
 done238:
@@ -1985,103 +2204,113 @@ done238:
 finish236:
 	VCMPPS    $0x03, Z3, Z3, K2
 	VMOVAPS   Z0, K2, Z3
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow239
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z3, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z3, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done240
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z3, K1, (DI)
 	JMP       done240
 
 narrow239:
-	LEAQ      (AX)(BX*2), SI
-	VPSRLD    $0x10, Z3, Z0
-	VANDPS    Z1, Z0, Z0
-	VPADDD    Z2, Z3, Z3
-	VPADDD    Z0, Z3, Z3
-	VPSRLD    $0x10, Z3, Z3
-	VPMOVDW   Z3, Y0
-	VMOVDQU16 Y0, K1, (SI)
+	LEAQ        (AX)(SI*2), DI
+	VPSRLD      $0x10, Z3, Z0
+	VANDPS      Z1, Z0, Z0
+	VPADDD      Z2, Z3, Z3
+	VPADDD      Z0, Z3, Z3
+	VPSRLD      $0x10, Z3, Z3
+	VPMOVDW     Z3, Y0
+	VMOVDQU16   Y0, K1, (DI)
+	TESTQ       CX, CX
+	JEQ         done240
+	VMOVDQU16.Z (DI), K1, Y0
+	LEAQ        (CX)(SI*2), DI
+	VMOVDQU16   Y0, K1, (DI)
 
 done240:
 done232:
 	VZEROUPPER
 	RET
 
-// func avx512MinBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MinBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·avx512MinBF16(SB), NOSPLIT, $0-56
+TEXT ·avx512MinBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7f807f80, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7f807f80, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVL         $0x7fc07fc0, DI
-	VMOVD        DI, X1
+	MOVL         $0x7fc07fc0, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
-	MOVL         $0x7fff7fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x7fff7fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Z2
 
 loop241:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done242
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z3
 	VANDPS  Z2, Z3, Z4
 	VPSRAW  $0x0f, Z3, Z5
 	VPSRLW  $0x01, Z5, Z5
 	VXORPS  Z5, Z3, Z3
-	VMOVUPS 64(R9), Z5
+	VMOVUPS 64(R10), Z5
 	VANDPS  Z2, Z5, Z6
 	VPSRAW  $0x0f, Z5, Z7
 	VPSRLW  $0x01, Z7, Z7
 	VXORPS  Z7, Z5, Z5
-	VMOVUPS 128(R9), Z7
+	VMOVUPS 128(R10), Z7
 	VANDPS  Z2, Z7, Z8
 	VPSRAW  $0x0f, Z7, Z9
 	VPSRLW  $0x01, Z9, Z9
 	VXORPS  Z9, Z7, Z7
-	VMOVUPS 192(R9), Z9
+	VMOVUPS 192(R10), Z9
 	VANDPS  Z2, Z9, Z10
 	VPSRAW  $0x0f, Z9, Z11
 	VPSRLW  $0x01, Z11, Z11
 	VXORPS  Z11, Z9, Z9
 
 terms245:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish246
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z11
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z4, Z4
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMINSW Z11, Z3, Z3
-	VMOVUPS 64(R9), Z11
+	VMOVUPS 64(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z6, Z6
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMINSW Z11, Z5, Z5
-	VMOVUPS 128(R9), Z11
+	VMOVUPS 128(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z8, Z8
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMINSW Z11, Z7, Z7
-	VMOVUPS 192(R9), Z11
+	VMOVUPS 192(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z10, Z10
 	VPSRAW  $0x0f, Z11, Z12
@@ -2111,35 +2340,44 @@ finish246:
 	VXORPS    Z4, Z9, Z9
 	VPCMPGTW  Z0, Z10, K1
 	VMOVDQU16 Z1, K1, Z9
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Z3, (R9)
-	VMOVUPS   Z5, 64(R9)
-	VMOVUPS   Z7, 128(R9)
-	VMOVUPS   Z9, 192(R9)
-	MOVQ      DI, BX
-	JMP       loop241
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	VMOVUPS   Z5, 64(R10)
+	VMOVUPS   Z7, 128(R10)
+	VMOVUPS   Z9, 192(R10)
+	TESTQ     CX, CX
+	JEQ       done250
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	VMOVUPS   Z5, 64(R10)
+	VMOVUPS   Z7, 128(R10)
+	VMOVUPS   Z9, 192(R10)
+
+done250:
+	MOVQ R8, SI
+	JMP  loop241
 
 done242:
 loop251:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done252
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z3
 	VANDPS  Z2, Z3, Z4
 	VPSRAW  $0x0f, Z3, Z5
 	VPSRLW  $0x01, Z5, Z5
 	VXORPS  Z5, Z3, Z3
 
 terms255:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish256
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z5
 	VANDPS  Z2, Z5, Z6
 	VPMAXUW Z6, Z4, Z4
 	VPSRAW  $0x0f, Z5, Z6
@@ -2154,32 +2392,38 @@ finish256:
 	VXORPS    Z5, Z3, Z3
 	VPCMPGTW  Z0, Z4, K1
 	VMOVDQU16 Z1, K1, Z3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Z3, (R9)
-	MOVQ      DI, BX
-	JMP       loop251
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	TESTQ     CX, CX
+	JEQ       done260
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+
+done260:
+	MOVQ R8, SI
+	JMP  loop251
 
 done252:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done261
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z3
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z3
 	VANDPS      Z2, Z3, Z4
 	VPSRAW      $0x0f, Z3, Z5
 	VPSRLW      $0x01, Z5, Z5
 	VXORPS      Z5, Z3, Z3
 
 terms264:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish265
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z5
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z5
 	VANDPS      Z2, Z5, Z6
 	VPMAXUW     Z6, Z4, Z4
 	VPSRAW      $0x0f, Z5, Z6
@@ -2194,89 +2438,95 @@ finish265:
 	VXORPS    Z2, Z3, Z3
 	VPCMPGTW  Z0, Z4, K2
 	VMOVDQU16 Z1, K2, Z3
-	LEAQ      (AX)(BX*2), SI
-	VMOVDQU16 Z3, K1, (SI)
+	LEAQ      (AX)(SI*2), DI
+	VMOVDQU16 Z3, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done269
+	LEAQ      (CX)(SI*2), DI
+	VMOVDQU16 Z3, K1, (DI)
 
+done269:
 done261:
 	VZEROUPPER
 	RET
 
-// func avx512MaxBF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MaxBF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·avx512MaxBF16(SB), NOSPLIT, $0-56
+TEXT ·avx512MaxBF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7f807f80, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7f807f80, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVL         $0x7fc07fc0, DI
-	VMOVD        DI, X1
+	MOVL         $0x7fc07fc0, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
-	MOVL         $0x7fff7fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x7fff7fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Z2
 
 loop270:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done271
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z3
 	VANDPS  Z2, Z3, Z4
 	VPSRAW  $0x0f, Z3, Z5
 	VPSRLW  $0x01, Z5, Z5
 	VXORPS  Z5, Z3, Z3
-	VMOVUPS 64(R9), Z5
+	VMOVUPS 64(R10), Z5
 	VANDPS  Z2, Z5, Z6
 	VPSRAW  $0x0f, Z5, Z7
 	VPSRLW  $0x01, Z7, Z7
 	VXORPS  Z7, Z5, Z5
-	VMOVUPS 128(R9), Z7
+	VMOVUPS 128(R10), Z7
 	VANDPS  Z2, Z7, Z8
 	VPSRAW  $0x0f, Z7, Z9
 	VPSRLW  $0x01, Z9, Z9
 	VXORPS  Z9, Z7, Z7
-	VMOVUPS 192(R9), Z9
+	VMOVUPS 192(R10), Z9
 	VANDPS  Z2, Z9, Z10
 	VPSRAW  $0x0f, Z9, Z11
 	VPSRLW  $0x01, Z11, Z11
 	VXORPS  Z11, Z9, Z9
 
 terms274:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish275
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z11
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z4, Z4
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMAXSW Z11, Z3, Z3
-	VMOVUPS 64(R9), Z11
+	VMOVUPS 64(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z6, Z6
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMAXSW Z11, Z5, Z5
-	VMOVUPS 128(R9), Z11
+	VMOVUPS 128(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z8, Z8
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMAXSW Z11, Z7, Z7
-	VMOVUPS 192(R9), Z11
+	VMOVUPS 192(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z10, Z10
 	VPSRAW  $0x0f, Z11, Z12
@@ -2306,35 +2556,44 @@ finish275:
 	VXORPS    Z4, Z9, Z9
 	VPCMPGTW  Z0, Z10, K1
 	VMOVDQU16 Z1, K1, Z9
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Z3, (R9)
-	VMOVUPS   Z5, 64(R9)
-	VMOVUPS   Z7, 128(R9)
-	VMOVUPS   Z9, 192(R9)
-	MOVQ      DI, BX
-	JMP       loop270
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	VMOVUPS   Z5, 64(R10)
+	VMOVUPS   Z7, 128(R10)
+	VMOVUPS   Z9, 192(R10)
+	TESTQ     CX, CX
+	JEQ       done279
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	VMOVUPS   Z5, 64(R10)
+	VMOVUPS   Z7, 128(R10)
+	VMOVUPS   Z9, 192(R10)
+
+done279:
+	MOVQ R8, SI
+	JMP  loop270
 
 done271:
 loop280:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done281
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z3
 	VANDPS  Z2, Z3, Z4
 	VPSRAW  $0x0f, Z3, Z5
 	VPSRLW  $0x01, Z5, Z5
 	VXORPS  Z5, Z3, Z3
 
 terms284:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish285
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z5
 	VANDPS  Z2, Z5, Z6
 	VPMAXUW Z6, Z4, Z4
 	VPSRAW  $0x0f, Z5, Z6
@@ -2349,32 +2608,38 @@ finish285:
 	VXORPS    Z5, Z3, Z3
 	VPCMPGTW  Z0, Z4, K1
 	VMOVDQU16 Z1, K1, Z3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Z3, (R9)
-	MOVQ      DI, BX
-	JMP       loop280
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	TESTQ     CX, CX
+	JEQ       done289
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+
+done289:
+	MOVQ R8, SI
+	JMP  loop280
 
 done281:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done290
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z3
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z3
 	VANDPS      Z2, Z3, Z4
 	VPSRAW      $0x0f, Z3, Z5
 	VPSRLW      $0x01, Z5, Z5
 	VXORPS      Z5, Z3, Z3
 
 terms293:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish294
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z5
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z5
 	VANDPS      Z2, Z5, Z6
 	VPMAXUW     Z6, Z4, Z4
 	VPSRAW      $0x0f, Z5, Z6
@@ -2389,9 +2654,14 @@ finish294:
 	VXORPS    Z2, Z3, Z3
 	VPCMPGTW  Z0, Z4, K2
 	VMOVDQU16 Z1, K2, Z3
-	LEAQ      (AX)(BX*2), SI
-	VMOVDQU16 Z3, K1, (SI)
+	LEAQ      (AX)(SI*2), DI
+	VMOVDQU16 Z3, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done298
+	LEAQ      (CX)(SI*2), DI
+	VMOVDQU16 Z3, K1, (DI)
 
+done298:
 done290:
 	VZEROUPPER
 	RET

@@ -5,19 +5,19 @@
 package reduce
 
 //go:noescape
-func neonSumBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonSumBF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonDivideBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonDivideBF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMultiplyBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMultiplyBF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMinBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMinBF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMaxBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMaxBF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonProdBF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonProdBF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

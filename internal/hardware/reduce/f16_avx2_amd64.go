@@ -5,19 +5,19 @@
 package reduce
 
 //go:noescape
-func avx2SumF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2SumF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2DivideF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2DivideF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MultiplyF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MultiplyF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2ProdF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2ProdF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MinF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MinF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MaxF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MaxF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

@@ -4,70 +4,71 @@
 
 #include "textflag.h"
 
-// func avx2SumF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2SumF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2, F16C
-TEXT ·avx2SumF16(SB), NOSPLIT, $0-56
+TEXT ·avx2SumF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
 
 loop1:
-	LEAQ      32(BX), DI
-	CMPQ      DI, SI
+	LEAQ      32(SI), R8
+	CMPQ      R8, DI
 	JGT       done2
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide3
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y1
-	VCVTPH2PS 16(R9), Y2
-	VCVTPH2PS 32(R9), Y3
-	VCVTPH2PS 48(R9), Y4
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y1
+	VCVTPH2PS 16(R10), Y2
+	VCVTPH2PS 32(R10), Y3
+	VCVTPH2PS 48(R10), Y4
 	JMP       done4
 
 wide3:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	VMOVUPS 64(R10), Y3
+	VMOVUPS 96(R10), Y4
 
 done4:
 terms5:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish6
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide7
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y5
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y5
 	VADDPS    Y5, Y1, Y1
-	VCVTPH2PS 16(R9), Y5
+	VCVTPH2PS 16(R10), Y5
 	VADDPS    Y5, Y2, Y2
-	VCVTPH2PS 32(R9), Y5
+	VCVTPH2PS 32(R10), Y5
 	VADDPS    Y5, Y3, Y3
-	VCVTPH2PS 48(R9), Y5
+	VCVTPH2PS 48(R10), Y5
 	VADDPS    Y5, Y4, Y4
 	JMP       done8
 
 wide7:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y5
 	VADDPS  Y5, Y1, Y1
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VADDPS  Y5, Y2, Y2
-	VMOVUPS 64(R9), Y5
+	VMOVUPS 64(R10), Y5
 	VADDPS  Y5, Y3, Y3
-	VMOVUPS 96(R9), Y5
+	VMOVUPS 96(R10), Y5
 	VADDPS  Y5, Y4, Y4
 
 done8:
@@ -82,59 +83,77 @@ finish6:
 	VBLENDVPS Y5, Y0, Y3, Y3
 	VCMPPS    $0x03, Y4, Y4, Y5
 	VBLENDVPS Y5, Y0, Y4, Y4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow9
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
-	VMOVUPS   Y2, 32(R9)
-	VMOVUPS   Y3, 64(R9)
-	VMOVUPS   Y4, 96(R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done10
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
 	JMP       done10
 
 narrow9:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Y1, (R9)
-	VCVTPS2PH $0x00, Y2, 16(R9)
-	VCVTPS2PH $0x00, Y3, 32(R9)
-	VCVTPS2PH $0x00, Y4, 48(R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Y1, (R10)
+	VCVTPS2PH $0x00, Y2, 16(R10)
+	VCVTPS2PH $0x00, Y3, 32(R10)
+	VCVTPS2PH $0x00, Y4, 48(R10)
+	TESTQ     CX, CX
+	JEQ       done10
+	VMOVUPS   (R10), X1
+	VMOVUPS   16(R10), X2
+	VMOVUPS   32(R10), X3
+	VMOVUPS   48(R10), X4
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X1, (R10)
+	VMOVUPS   X2, 16(R10)
+	VMOVUPS   X3, 32(R10)
+	VMOVUPS   X4, 48(R10)
 
 done10:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop1
 
 done2:
 loop11:
-	LEAQ      8(BX), DI
-	CMPQ      DI, SI
+	LEAQ      8(SI), R8
+	CMPQ      R8, DI
 	JGT       done12
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide13
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y1
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y1
 	JMP       done14
 
 wide13:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
 
 done14:
 terms15:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish16
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide17
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y2
 	VADDPS    Y2, Y1, Y1
 	JMP       done18
 
 wide17:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 	VADDPS  Y2, Y1, Y1
 
 done18:
@@ -143,53 +162,62 @@ done18:
 finish16:
 	VCMPPS    $0x03, Y1, Y1, Y2
 	VBLENDVPS Y2, Y0, Y1, Y1
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow19
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	TESTQ     CX, CX
+	JEQ       done20
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
 	JMP       done20
 
 narrow19:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Y1, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Y1, (R10)
+	TESTQ     CX, CX
+	JEQ       done20
+	VMOVUPS   (R10), X1
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X1, (R10)
 
 done20:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop11
 
 done12:
 loop21:
-	LEAQ      4(BX), DI
-	CMPQ      DI, SI
+	LEAQ      4(SI), R8
+	CMPQ      R8, DI
 	JGT       done22
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide23
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), X1
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), X1
 	JMP       done24
 
 wide23:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X1
 
 done24:
 terms25:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish26
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide27
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), X2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), X2
 	VADDPS    X2, X1, X1
 	JMP       done28
 
 wide27:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X2
 	VADDPS  X2, X1, X1
 
 done28:
@@ -198,55 +226,64 @@ done28:
 finish26:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow29
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X1, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done30
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X1, (R10)
 	JMP       done30
 
 narrow29:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, X1, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done30
+	VMOVQ     (R10), X1
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X1, (R10)
 
 done30:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop21
 
 done22:
 loop31:
-	LEAQ      2(BX), DI
-	CMPQ      DI, SI
+	LEAQ      2(SI), R8
+	CMPQ      R8, DI
 	JGT       done32
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide33
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X1
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X1
 	VCVTPH2PS X1, X1
 	JMP       done34
 
 wide33:
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X1
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X1
 
 done34:
 terms35:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish36
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide37
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X2
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X2
 	VCVTPH2PS X2, X2
 	VADDPS    X2, X1, X1
 	JMP       done38
 
 wide37:
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X2
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X2
 	VADDPS X2, X1, X1
 
 done38:
@@ -255,58 +292,67 @@ done38:
 finish36:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow39
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X1, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done40
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X1, (R10)
 	JMP       done40
 
 narrow39:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VCVTPS2PH $0x00, X1, X1
-	VMOVD     X1, (R9)
+	VMOVD     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done40
+	VMOVD     (R10), X1
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X1, (R10)
 
 done40:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop31
 
 done32:
 loop41:
-	LEAQ      1(BX), DI
-	CMPQ      DI, SI
+	LEAQ      1(SI), R8
+	CMPQ      R8, DI
 	JGT       done42
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide43
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X1, X1, X1
-	VPINSRW   $0x00, (R9), X1, X1
+	VPINSRW   $0x00, (R10), X1, X1
 	VCVTPH2PS X1, X1
 	JMP       done44
 
 wide43:
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X1
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X1
 
 done44:
 terms45:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish46
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide47
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X2, X2, X2
-	VPINSRW   $0x00, (R9), X2, X2
+	VPINSRW   $0x00, (R10), X2, X2
 	VCVTPH2PS X2, X2
 	VADDPS    X2, X1, X1
 	JMP       done48
 
 wide47:
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X2
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X2
 	VADDPS X2, X1, X1
 
 done48:
@@ -315,92 +361,103 @@ done48:
 finish46:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow49
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X1, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done50
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X1, (R10)
 	JMP       done50
 
 narrow49:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VCVTPS2PH $0x00, X1, X1
-	VPEXTRW   $0x00, X1, (R9)
+	VPEXTRW   $0x00, X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done50
+	VPXOR     X1, X1, X1
+	VPINSRW   $0x00, (R10), X1, X1
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X1, (R10)
 
 done50:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop41
 
 done42:
 	VZEROUPPER
 	RET
 
-// func avx2DivideF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2, F16C
-TEXT ·avx2DivideF16(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
 
 loop51:
-	LEAQ      32(BX), DI
-	CMPQ      DI, SI
+	LEAQ      32(SI), R8
+	CMPQ      R8, DI
 	JGT       done52
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide53
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y2
-	VCVTPH2PS 16(R9), Y3
-	VCVTPH2PS 32(R9), Y4
-	VCVTPH2PS 48(R9), Y5
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y2
+	VCVTPH2PS 16(R10), Y3
+	VCVTPH2PS 32(R10), Y4
+	VCVTPH2PS 48(R10), Y5
 	JMP       done54
 
 wide53:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	VMOVUPS 64(R9), Y4
-	VMOVUPS 96(R9), Y5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
+	VMOVUPS 32(R10), Y3
+	VMOVUPS 64(R10), Y4
+	VMOVUPS 96(R10), Y5
 
 done54:
 terms55:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish56
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide57
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y6
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y6
 	VADDPS    Y6, Y2, Y2
-	VCVTPH2PS 16(R9), Y6
+	VCVTPH2PS 16(R10), Y6
 	VADDPS    Y6, Y3, Y3
-	VCVTPH2PS 32(R9), Y6
+	VCVTPH2PS 32(R10), Y6
 	VADDPS    Y6, Y4, Y4
-	VCVTPH2PS 48(R9), Y6
+	VCVTPH2PS 48(R10), Y6
 	VADDPS    Y6, Y5, Y5
 	JMP       done58
 
 wide57:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y6
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y6
 	VADDPS  Y6, Y2, Y2
-	VMOVUPS 32(R9), Y6
+	VMOVUPS 32(R10), Y6
 	VADDPS  Y6, Y3, Y3
-	VMOVUPS 64(R9), Y6
+	VMOVUPS 64(R10), Y6
 	VADDPS  Y6, Y4, Y4
-	VMOVUPS 96(R9), Y6
+	VMOVUPS 96(R10), Y6
 	VADDPS  Y6, Y5, Y5
 
 done58:
@@ -419,59 +476,77 @@ finish56:
 	VDIVPS    Y1, Y5, Y5
 	VCMPPS    $0x03, Y5, Y5, Y6
 	VBLENDVPS Y6, Y0, Y5, Y5
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow59
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y2, (R9)
-	VMOVUPS   Y3, 32(R9)
-	VMOVUPS   Y4, 64(R9)
-	VMOVUPS   Y5, 96(R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done60
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
 	JMP       done60
 
 narrow59:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Y2, (R9)
-	VCVTPS2PH $0x00, Y3, 16(R9)
-	VCVTPS2PH $0x00, Y4, 32(R9)
-	VCVTPS2PH $0x00, Y5, 48(R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Y2, (R10)
+	VCVTPS2PH $0x00, Y3, 16(R10)
+	VCVTPS2PH $0x00, Y4, 32(R10)
+	VCVTPS2PH $0x00, Y5, 48(R10)
+	TESTQ     CX, CX
+	JEQ       done60
+	VMOVUPS   (R10), X2
+	VMOVUPS   16(R10), X3
+	VMOVUPS   32(R10), X4
+	VMOVUPS   48(R10), X5
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X2, (R10)
+	VMOVUPS   X3, 16(R10)
+	VMOVUPS   X4, 32(R10)
+	VMOVUPS   X5, 48(R10)
 
 done60:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop51
 
 done52:
 loop61:
-	LEAQ      8(BX), DI
-	CMPQ      DI, SI
+	LEAQ      8(SI), R8
+	CMPQ      R8, DI
 	JGT       done62
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide63
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y2
 	JMP       done64
 
 wide63:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 
 done64:
 terms65:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish66
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide67
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y3
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y3
 	VADDPS    Y3, Y2, Y2
 	JMP       done68
 
 wide67:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y3
 	VADDPS  Y3, Y2, Y2
 
 done68:
@@ -481,53 +556,62 @@ finish66:
 	VDIVPS    Y1, Y2, Y2
 	VCMPPS    $0x03, Y2, Y2, Y3
 	VBLENDVPS Y3, Y0, Y2, Y2
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow69
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y2, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	TESTQ     CX, CX
+	JEQ       done70
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
 	JMP       done70
 
 narrow69:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Y2, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Y2, (R10)
+	TESTQ     CX, CX
+	JEQ       done70
+	VMOVUPS   (R10), X2
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X2, (R10)
 
 done70:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop61
 
 done62:
 loop71:
-	LEAQ      4(BX), DI
-	CMPQ      DI, SI
+	LEAQ      4(SI), R8
+	CMPQ      R8, DI
 	JGT       done72
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide73
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), X2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), X2
 	JMP       done74
 
 wide73:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X2
 
 done74:
 terms75:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish76
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide77
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), X3
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), X3
 	VADDPS    X3, X2, X2
 	JMP       done78
 
 wide77:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X3
 	VADDPS  X3, X2, X2
 
 done78:
@@ -537,55 +621,64 @@ finish76:
 	VDIVPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow79
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X2, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done80
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X2, (R10)
 	JMP       done80
 
 narrow79:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, X2, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done80
+	VMOVQ     (R10), X2
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X2, (R10)
 
 done80:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop71
 
 done72:
 loop81:
-	LEAQ      2(BX), DI
-	CMPQ      DI, SI
+	LEAQ      2(SI), R8
+	CMPQ      R8, DI
 	JGT       done82
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide83
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X2
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X2
 	VCVTPH2PS X2, X2
 	JMP       done84
 
 wide83:
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X2
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X2
 
 done84:
 terms85:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish86
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide87
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X3
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X3
 	VCVTPH2PS X3, X3
 	VADDPS    X3, X2, X2
 	JMP       done88
 
 wide87:
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X3
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X3
 	VADDPS X3, X2, X2
 
 done88:
@@ -595,58 +688,67 @@ finish86:
 	VDIVPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow89
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X2, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done90
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X2, (R10)
 	JMP       done90
 
 narrow89:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VCVTPS2PH $0x00, X2, X2
-	VMOVD     X2, (R9)
+	VMOVD     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done90
+	VMOVD     (R10), X2
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X2, (R10)
 
 done90:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop81
 
 done82:
 loop91:
-	LEAQ      1(BX), DI
-	CMPQ      DI, SI
+	LEAQ      1(SI), R8
+	CMPQ      R8, DI
 	JGT       done92
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide93
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X2, X2, X2
-	VPINSRW   $0x00, (R9), X2, X2
+	VPINSRW   $0x00, (R10), X2, X2
 	VCVTPH2PS X2, X2
 	JMP       done94
 
 wide93:
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X2
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X2
 
 done94:
 terms95:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish96
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide97
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X3, X3, X3
-	VPINSRW   $0x00, (R9), X3, X3
+	VPINSRW   $0x00, (R10), X3, X3
 	VCVTPH2PS X3, X3
 	VADDPS    X3, X2, X2
 	JMP       done98
 
 wide97:
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X3
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X3
 	VADDPS X3, X2, X2
 
 done98:
@@ -656,92 +758,103 @@ finish96:
 	VDIVPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow99
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X2, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done100
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X2, (R10)
 	JMP       done100
 
 narrow99:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VCVTPS2PH $0x00, X2, X2
-	VPEXTRW   $0x00, X2, (R9)
+	VPEXTRW   $0x00, X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done100
+	VPXOR     X2, X2, X2
+	VPINSRW   $0x00, (R10), X2, X2
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X2, (R10)
 
 done100:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop91
 
 done92:
 	VZEROUPPER
 	RET
 
-// func avx2MultiplyF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MultiplyF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2, F16C
-TEXT ·avx2MultiplyF16(SB), NOSPLIT, $0-56
+TEXT ·avx2MultiplyF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
 
 loop101:
-	LEAQ      32(BX), DI
-	CMPQ      DI, SI
+	LEAQ      32(SI), R8
+	CMPQ      R8, DI
 	JGT       done102
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide103
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y2
-	VCVTPH2PS 16(R9), Y3
-	VCVTPH2PS 32(R9), Y4
-	VCVTPH2PS 48(R9), Y5
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y2
+	VCVTPH2PS 16(R10), Y3
+	VCVTPH2PS 32(R10), Y4
+	VCVTPH2PS 48(R10), Y5
 	JMP       done104
 
 wide103:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	VMOVUPS 64(R9), Y4
-	VMOVUPS 96(R9), Y5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
+	VMOVUPS 32(R10), Y3
+	VMOVUPS 64(R10), Y4
+	VMOVUPS 96(R10), Y5
 
 done104:
 terms105:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish106
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide107
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y6
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y6
 	VADDPS    Y6, Y2, Y2
-	VCVTPH2PS 16(R9), Y6
+	VCVTPH2PS 16(R10), Y6
 	VADDPS    Y6, Y3, Y3
-	VCVTPH2PS 32(R9), Y6
+	VCVTPH2PS 32(R10), Y6
 	VADDPS    Y6, Y4, Y4
-	VCVTPH2PS 48(R9), Y6
+	VCVTPH2PS 48(R10), Y6
 	VADDPS    Y6, Y5, Y5
 	JMP       done108
 
 wide107:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y6
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y6
 	VADDPS  Y6, Y2, Y2
-	VMOVUPS 32(R9), Y6
+	VMOVUPS 32(R10), Y6
 	VADDPS  Y6, Y3, Y3
-	VMOVUPS 64(R9), Y6
+	VMOVUPS 64(R10), Y6
 	VADDPS  Y6, Y4, Y4
-	VMOVUPS 96(R9), Y6
+	VMOVUPS 96(R10), Y6
 	VADDPS  Y6, Y5, Y5
 
 done108:
@@ -760,59 +873,77 @@ finish106:
 	VMULPS    Y1, Y5, Y5
 	VCMPPS    $0x03, Y5, Y5, Y6
 	VBLENDVPS Y6, Y0, Y5, Y5
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow109
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y2, (R9)
-	VMOVUPS   Y3, 32(R9)
-	VMOVUPS   Y4, 64(R9)
-	VMOVUPS   Y5, 96(R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done110
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
 	JMP       done110
 
 narrow109:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Y2, (R9)
-	VCVTPS2PH $0x00, Y3, 16(R9)
-	VCVTPS2PH $0x00, Y4, 32(R9)
-	VCVTPS2PH $0x00, Y5, 48(R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Y2, (R10)
+	VCVTPS2PH $0x00, Y3, 16(R10)
+	VCVTPS2PH $0x00, Y4, 32(R10)
+	VCVTPS2PH $0x00, Y5, 48(R10)
+	TESTQ     CX, CX
+	JEQ       done110
+	VMOVUPS   (R10), X2
+	VMOVUPS   16(R10), X3
+	VMOVUPS   32(R10), X4
+	VMOVUPS   48(R10), X5
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X2, (R10)
+	VMOVUPS   X3, 16(R10)
+	VMOVUPS   X4, 32(R10)
+	VMOVUPS   X5, 48(R10)
 
 done110:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop101
 
 done102:
 loop111:
-	LEAQ      8(BX), DI
-	CMPQ      DI, SI
+	LEAQ      8(SI), R8
+	CMPQ      R8, DI
 	JGT       done112
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide113
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y2
 	JMP       done114
 
 wide113:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 
 done114:
 terms115:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish116
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide117
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y3
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y3
 	VADDPS    Y3, Y2, Y2
 	JMP       done118
 
 wide117:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y3
 	VADDPS  Y3, Y2, Y2
 
 done118:
@@ -822,53 +953,62 @@ finish116:
 	VMULPS    Y1, Y2, Y2
 	VCMPPS    $0x03, Y2, Y2, Y3
 	VBLENDVPS Y3, Y0, Y2, Y2
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow119
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y2, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	TESTQ     CX, CX
+	JEQ       done120
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
 	JMP       done120
 
 narrow119:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Y2, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Y2, (R10)
+	TESTQ     CX, CX
+	JEQ       done120
+	VMOVUPS   (R10), X2
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X2, (R10)
 
 done120:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop111
 
 done112:
 loop121:
-	LEAQ      4(BX), DI
-	CMPQ      DI, SI
+	LEAQ      4(SI), R8
+	CMPQ      R8, DI
 	JGT       done122
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide123
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), X2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), X2
 	JMP       done124
 
 wide123:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X2
 
 done124:
 terms125:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish126
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide127
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), X3
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), X3
 	VADDPS    X3, X2, X2
 	JMP       done128
 
 wide127:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X3
 	VADDPS  X3, X2, X2
 
 done128:
@@ -878,55 +1018,64 @@ finish126:
 	VMULPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow129
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X2, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done130
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X2, (R10)
 	JMP       done130
 
 narrow129:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, X2, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done130
+	VMOVQ     (R10), X2
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X2, (R10)
 
 done130:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop121
 
 done122:
 loop131:
-	LEAQ      2(BX), DI
-	CMPQ      DI, SI
+	LEAQ      2(SI), R8
+	CMPQ      R8, DI
 	JGT       done132
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide133
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X2
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X2
 	VCVTPH2PS X2, X2
 	JMP       done134
 
 wide133:
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X2
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X2
 
 done134:
 terms135:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish136
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide137
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X3
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X3
 	VCVTPH2PS X3, X3
 	VADDPS    X3, X2, X2
 	JMP       done138
 
 wide137:
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X3
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X3
 	VADDPS X3, X2, X2
 
 done138:
@@ -936,58 +1085,67 @@ finish136:
 	VMULPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow139
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X2, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done140
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X2, (R10)
 	JMP       done140
 
 narrow139:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VCVTPS2PH $0x00, X2, X2
-	VMOVD     X2, (R9)
+	VMOVD     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done140
+	VMOVD     (R10), X2
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X2, (R10)
 
 done140:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop131
 
 done132:
 loop141:
-	LEAQ      1(BX), DI
-	CMPQ      DI, SI
+	LEAQ      1(SI), R8
+	CMPQ      R8, DI
 	JGT       done142
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide143
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X2, X2, X2
-	VPINSRW   $0x00, (R9), X2, X2
+	VPINSRW   $0x00, (R10), X2, X2
 	VCVTPH2PS X2, X2
 	JMP       done144
 
 wide143:
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X2
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X2
 
 done144:
 terms145:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish146
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide147
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X3, X3, X3
-	VPINSRW   $0x00, (R9), X3, X3
+	VPINSRW   $0x00, (R10), X3, X3
 	VCVTPH2PS X3, X3
 	VADDPS    X3, X2, X2
 	JMP       done148
 
 wide147:
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X3
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X3
 	VADDPS X3, X2, X2
 
 done148:
@@ -997,89 +1155,100 @@ finish146:
 	VMULPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow149
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X2, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done150
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X2, (R10)
 	JMP       done150
 
 narrow149:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VCVTPS2PH $0x00, X2, X2
-	VPEXTRW   $0x00, X2, (R9)
+	VPEXTRW   $0x00, X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done150
+	VPXOR     X2, X2, X2
+	VPINSRW   $0x00, (R10), X2, X2
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X2, (R10)
 
 done150:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop141
 
 done142:
 	VZEROUPPER
 	RET
 
-// func avx2ProdF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2ProdF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2, F16C
-TEXT ·avx2ProdF16(SB), NOSPLIT, $0-56
+TEXT ·avx2ProdF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
 
 loop151:
-	LEAQ      32(BX), DI
-	CMPQ      DI, SI
+	LEAQ      32(SI), R8
+	CMPQ      R8, DI
 	JGT       done152
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide153
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y1
-	VCVTPH2PS 16(R9), Y2
-	VCVTPH2PS 32(R9), Y3
-	VCVTPH2PS 48(R9), Y4
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y1
+	VCVTPH2PS 16(R10), Y2
+	VCVTPH2PS 32(R10), Y3
+	VCVTPH2PS 48(R10), Y4
 	JMP       done154
 
 wide153:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	VMOVUPS 64(R10), Y3
+	VMOVUPS 96(R10), Y4
 
 done154:
 terms155:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish156
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide157
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y5
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y5
 	VMULPS    Y5, Y1, Y1
-	VCVTPH2PS 16(R9), Y5
+	VCVTPH2PS 16(R10), Y5
 	VMULPS    Y5, Y2, Y2
-	VCVTPH2PS 32(R9), Y5
+	VCVTPH2PS 32(R10), Y5
 	VMULPS    Y5, Y3, Y3
-	VCVTPH2PS 48(R9), Y5
+	VCVTPH2PS 48(R10), Y5
 	VMULPS    Y5, Y4, Y4
 	JMP       done158
 
 wide157:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y5
 	VMULPS  Y5, Y1, Y1
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VMULPS  Y5, Y2, Y2
-	VMOVUPS 64(R9), Y5
+	VMOVUPS 64(R10), Y5
 	VMULPS  Y5, Y3, Y3
-	VMOVUPS 96(R9), Y5
+	VMOVUPS 96(R10), Y5
 	VMULPS  Y5, Y4, Y4
 
 done158:
@@ -1094,59 +1263,77 @@ finish156:
 	VBLENDVPS Y5, Y0, Y3, Y3
 	VCMPPS    $0x03, Y4, Y4, Y5
 	VBLENDVPS Y5, Y0, Y4, Y4
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow159
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
-	VMOVUPS   Y2, 32(R9)
-	VMOVUPS   Y3, 64(R9)
-	VMOVUPS   Y4, 96(R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done160
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
 	JMP       done160
 
 narrow159:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Y1, (R9)
-	VCVTPS2PH $0x00, Y2, 16(R9)
-	VCVTPS2PH $0x00, Y3, 32(R9)
-	VCVTPS2PH $0x00, Y4, 48(R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Y1, (R10)
+	VCVTPS2PH $0x00, Y2, 16(R10)
+	VCVTPS2PH $0x00, Y3, 32(R10)
+	VCVTPS2PH $0x00, Y4, 48(R10)
+	TESTQ     CX, CX
+	JEQ       done160
+	VMOVUPS   (R10), X1
+	VMOVUPS   16(R10), X2
+	VMOVUPS   32(R10), X3
+	VMOVUPS   48(R10), X4
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X1, (R10)
+	VMOVUPS   X2, 16(R10)
+	VMOVUPS   X3, 32(R10)
+	VMOVUPS   X4, 48(R10)
 
 done160:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop151
 
 done152:
 loop161:
-	LEAQ      8(BX), DI
-	CMPQ      DI, SI
+	LEAQ      8(SI), R8
+	CMPQ      R8, DI
 	JGT       done162
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide163
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y1
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y1
 	JMP       done164
 
 wide163:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
 
 done164:
 terms165:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish166
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide167
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Y2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Y2
 	VMULPS    Y2, Y1, Y1
 	JMP       done168
 
 wide167:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 	VMULPS  Y2, Y1, Y1
 
 done168:
@@ -1155,53 +1342,62 @@ done168:
 finish166:
 	VCMPPS    $0x03, Y1, Y1, Y2
 	VBLENDVPS Y2, Y0, Y1, Y1
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow169
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	TESTQ     CX, CX
+	JEQ       done170
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
 	JMP       done170
 
 narrow169:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Y1, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Y1, (R10)
+	TESTQ     CX, CX
+	JEQ       done170
+	VMOVUPS   (R10), X1
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X1, (R10)
 
 done170:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop161
 
 done162:
 loop171:
-	LEAQ      4(BX), DI
-	CMPQ      DI, SI
+	LEAQ      4(SI), R8
+	CMPQ      R8, DI
 	JGT       done172
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide173
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), X1
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), X1
 	JMP       done174
 
 wide173:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X1
 
 done174:
 terms175:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish176
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide177
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), X2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), X2
 	VMULPS    X2, X1, X1
 	JMP       done178
 
 wide177:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X2
 	VMULPS  X2, X1, X1
 
 done178:
@@ -1210,55 +1406,64 @@ done178:
 finish176:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow179
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X1, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done180
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X1, (R10)
 	JMP       done180
 
 narrow179:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, X1, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done180
+	VMOVQ     (R10), X1
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X1, (R10)
 
 done180:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop171
 
 done172:
 loop181:
-	LEAQ      2(BX), DI
-	CMPQ      DI, SI
+	LEAQ      2(SI), R8
+	CMPQ      R8, DI
 	JGT       done182
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide183
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X1
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X1
 	VCVTPH2PS X1, X1
 	JMP       done184
 
 wide183:
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X1
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X1
 
 done184:
 terms185:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish186
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide187
-	LEAQ      (R9)(BX*2), R9
-	VMOVD     (R9), X2
+	LEAQ      (R10)(SI*2), R10
+	VMOVD     (R10), X2
 	VCVTPH2PS X2, X2
 	VMULPS    X2, X1, X1
 	JMP       done188
 
 wide187:
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X2
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X2
 	VMULPS X2, X1, X1
 
 done188:
@@ -1267,58 +1472,67 @@ done188:
 finish186:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow189
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X1, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done190
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X1, (R10)
 	JMP       done190
 
 narrow189:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VCVTPS2PH $0x00, X1, X1
-	VMOVD     X1, (R9)
+	VMOVD     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done190
+	VMOVD     (R10), X1
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X1, (R10)
 
 done190:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop181
 
 done182:
 loop191:
-	LEAQ      1(BX), DI
-	CMPQ      DI, SI
+	LEAQ      1(SI), R8
+	CMPQ      R8, DI
 	JGT       done192
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide193
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X1, X1, X1
-	VPINSRW   $0x00, (R9), X1, X1
+	VPINSRW   $0x00, (R10), X1, X1
 	VCVTPH2PS X1, X1
 	JMP       done194
 
 wide193:
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X1
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X1
 
 done194:
 terms195:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish196
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide197
-	LEAQ      (R9)(BX*2), R9
+	LEAQ      (R10)(SI*2), R10
 	VPXOR     X2, X2, X2
-	VPINSRW   $0x00, (R9), X2, X2
+	VPINSRW   $0x00, (R10), X2, X2
 	VCVTPH2PS X2, X2
 	VMULPS    X2, X1, X1
 	JMP       done198
 
 wide197:
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X2
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X2
 	VMULPS X2, X1, X1
 
 done198:
@@ -1327,101 +1541,112 @@ done198:
 finish196:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow199
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X1, (R9)
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done200
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X1, (R10)
 	JMP       done200
 
 narrow199:
-	LEAQ      (AX)(BX*2), R9
+	LEAQ      (AX)(SI*2), R10
 	VCVTPS2PH $0x00, X1, X1
-	VPEXTRW   $0x00, X1, (R9)
+	VPEXTRW   $0x00, X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done200
+	VPXOR     X1, X1, X1
+	VPINSRW   $0x00, (R10), X1, X1
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X1, (R10)
 
 done200:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop191
 
 done192:
 	VZEROUPPER
 	RET
 
-// func avx2MinF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MinF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MinF16(SB), NOSPLIT, $0-56
+TEXT ·avx2MinF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7c007c00, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7c007c00, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVL         $0x7e007e00, DI
-	VMOVD        DI, X1
+	MOVL         $0x7e007e00, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x7fff7fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x7fff7fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Y2
 
 loop201:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done202
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y3
 	VANDPS  Y2, Y3, Y4
 	VPSRAW  $0x0f, Y3, Y5
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VANDPS  Y2, Y5, Y6
 	VPSRAW  $0x0f, Y5, Y7
 	VPSRLW  $0x01, Y7, Y7
 	VXORPS  Y7, Y5, Y5
-	VMOVUPS 64(R9), Y7
+	VMOVUPS 64(R10), Y7
 	VANDPS  Y2, Y7, Y8
 	VPSRAW  $0x0f, Y7, Y9
 	VPSRLW  $0x01, Y9, Y9
 	VXORPS  Y9, Y7, Y7
-	VMOVUPS 96(R9), Y9
+	VMOVUPS 96(R10), Y9
 	VANDPS  Y2, Y9, Y10
 	VPSRAW  $0x0f, Y9, Y11
 	VPSRLW  $0x01, Y11, Y11
 	VXORPS  Y11, Y9, Y9
 
 terms205:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish206
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y11
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y4, Y4
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMINSW Y11, Y3, Y3
-	VMOVUPS 32(R9), Y11
+	VMOVUPS 32(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y6, Y6
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMINSW Y11, Y5, Y5
-	VMOVUPS 64(R9), Y11
+	VMOVUPS 64(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y8, Y8
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMINSW Y11, Y7, Y7
-	VMOVUPS 96(R9), Y11
+	VMOVUPS 96(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y10, Y10
 	VPSRAW  $0x0f, Y11, Y12
@@ -1451,35 +1676,44 @@ finish206:
 	VXORPS    Y4, Y9, Y9
 	VPCMPGTW  Y0, Y10, Y10
 	VPBLENDVB Y10, Y1, Y9, Y9
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y3, (R9)
-	VMOVUPS   Y5, 32(R9)
-	VMOVUPS   Y7, 64(R9)
-	VMOVUPS   Y9, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop201
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y7, 64(R10)
+	VMOVUPS   Y9, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done210
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y7, 64(R10)
+	VMOVUPS   Y9, 96(R10)
+
+done210:
+	MOVQ R8, SI
+	JMP  loop201
 
 done202:
 loop211:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done212
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y3
 	VANDPS  Y2, Y3, Y4
 	VPSRAW  $0x0f, Y3, Y5
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
 
 terms215:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish216
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y5
 	VANDPS  Y2, Y5, Y6
 	VPMAXUW Y6, Y4, Y4
 	VPSRAW  $0x0f, Y5, Y6
@@ -1494,32 +1728,38 @@ finish216:
 	VXORPS    Y5, Y3, Y3
 	VPCMPGTW  Y0, Y4, Y4
 	VPBLENDVB Y4, Y1, Y3, Y3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y3, (R9)
-	MOVQ      DI, BX
-	JMP       loop211
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	TESTQ     CX, CX
+	JEQ       done220
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+
+done220:
+	MOVQ R8, SI
+	JMP  loop211
 
 done212:
 loop221:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done222
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X3
 	VANDPS  X2, X3, X4
 	VPSRAW  $0x0f, X3, X5
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
 terms225:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish226
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -1534,32 +1774,38 @@ finish226:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop221
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done230
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X3, (R10)
+
+done230:
+	MOVQ R8, SI
+	JMP  loop221
 
 done222:
 loop231:
-	LEAQ   4(BX), DI
-	CMPQ   DI, SI
+	LEAQ   4(SI), R8
+	CMPQ   R8, DI
 	JGT    done232
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X3
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X3
 	VANDPS X2, X3, X4
 	VPSRAW $0x0f, X3, X5
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
 terms235:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish236
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVQ   (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVQ   (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -1574,32 +1820,38 @@ finish236:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVQ     X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop231
+	LEAQ      (AX)(SI*2), R10
+	VMOVQ     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done240
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X3, (R10)
+
+done240:
+	MOVQ R8, SI
+	JMP  loop231
 
 done232:
 loop241:
-	LEAQ   2(BX), DI
-	CMPQ   DI, SI
+	LEAQ   2(SI), R8
+	CMPQ   R8, DI
 	JGT    done242
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X3
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X3
 	VANDPS X2, X3, X4
 	VPSRAW $0x0f, X3, X5
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
 terms245:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish246
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVD   (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVD   (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -1614,34 +1866,40 @@ finish246:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVD     X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop241
+	LEAQ      (AX)(SI*2), R10
+	VMOVD     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done250
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X3, (R10)
+
+done250:
+	MOVQ R8, SI
+	JMP  loop241
 
 done242:
 loop251:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done252
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X3, X3, X3
-	VPINSRW $0x00, (R9), X3, X3
+	VPINSRW $0x00, (R10), X3, X3
 	VANDPS  X2, X3, X4
 	VPSRAW  $0x0f, X3, X5
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
 terms255:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish256
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X5, X5, X5
-	VPINSRW $0x00, (R9), X5, X5
+	VPINSRW $0x00, (R10), X5, X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -1656,91 +1914,98 @@ finish256:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VPEXTRW   $0x00, X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop251
+	LEAQ      (AX)(SI*2), R10
+	VPEXTRW   $0x00, X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done260
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X3, (R10)
+
+done260:
+	MOVQ R8, SI
+	JMP  loop251
 
 done252:
 	VZEROUPPER
 	RET
 
-// func avx2MaxF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MaxF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MaxF16(SB), NOSPLIT, $0-56
+TEXT ·avx2MaxF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7c007c00, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7c007c00, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVL         $0x7e007e00, DI
-	VMOVD        DI, X1
+	MOVL         $0x7e007e00, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
-	MOVL         $0x7fff7fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x7fff7fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Y2
 
 loop261:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done262
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y3
 	VANDPS  Y2, Y3, Y4
 	VPSRAW  $0x0f, Y3, Y5
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VANDPS  Y2, Y5, Y6
 	VPSRAW  $0x0f, Y5, Y7
 	VPSRLW  $0x01, Y7, Y7
 	VXORPS  Y7, Y5, Y5
-	VMOVUPS 64(R9), Y7
+	VMOVUPS 64(R10), Y7
 	VANDPS  Y2, Y7, Y8
 	VPSRAW  $0x0f, Y7, Y9
 	VPSRLW  $0x01, Y9, Y9
 	VXORPS  Y9, Y7, Y7
-	VMOVUPS 96(R9), Y9
+	VMOVUPS 96(R10), Y9
 	VANDPS  Y2, Y9, Y10
 	VPSRAW  $0x0f, Y9, Y11
 	VPSRLW  $0x01, Y11, Y11
 	VXORPS  Y11, Y9, Y9
 
 terms265:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish266
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y11
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y4, Y4
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMAXSW Y11, Y3, Y3
-	VMOVUPS 32(R9), Y11
+	VMOVUPS 32(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y6, Y6
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMAXSW Y11, Y5, Y5
-	VMOVUPS 64(R9), Y11
+	VMOVUPS 64(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y8, Y8
 	VPSRAW  $0x0f, Y11, Y12
 	VPSRLW  $0x01, Y12, Y12
 	VXORPS  Y12, Y11, Y11
 	VPMAXSW Y11, Y7, Y7
-	VMOVUPS 96(R9), Y11
+	VMOVUPS 96(R10), Y11
 	VANDPS  Y2, Y11, Y12
 	VPMAXUW Y12, Y10, Y10
 	VPSRAW  $0x0f, Y11, Y12
@@ -1770,35 +2035,44 @@ finish266:
 	VXORPS    Y4, Y9, Y9
 	VPCMPGTW  Y0, Y10, Y10
 	VPBLENDVB Y10, Y1, Y9, Y9
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y3, (R9)
-	VMOVUPS   Y5, 32(R9)
-	VMOVUPS   Y7, 64(R9)
-	VMOVUPS   Y9, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop261
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y7, 64(R10)
+	VMOVUPS   Y9, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done270
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	VMOVUPS   Y5, 32(R10)
+	VMOVUPS   Y7, 64(R10)
+	VMOVUPS   Y9, 96(R10)
+
+done270:
+	MOVQ R8, SI
+	JMP  loop261
 
 done262:
 loop271:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done272
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y3
 	VANDPS  Y2, Y3, Y4
 	VPSRAW  $0x0f, Y3, Y5
 	VPSRLW  $0x01, Y5, Y5
 	VXORPS  Y5, Y3, Y3
 
 terms275:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish276
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Y5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Y5
 	VANDPS  Y2, Y5, Y6
 	VPMAXUW Y6, Y4, Y4
 	VPSRAW  $0x0f, Y5, Y6
@@ -1813,32 +2087,38 @@ finish276:
 	VXORPS    Y5, Y3, Y3
 	VPCMPGTW  Y0, Y4, Y4
 	VPBLENDVB Y4, Y1, Y3, Y3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Y3, (R9)
-	MOVQ      DI, BX
-	JMP       loop271
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+	TESTQ     CX, CX
+	JEQ       done280
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y3, (R10)
+
+done280:
+	MOVQ R8, SI
+	JMP  loop271
 
 done272:
 loop281:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done282
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X3
 	VANDPS  X2, X3, X4
 	VPSRAW  $0x0f, X3, X5
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
 terms285:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish286
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -1853,32 +2133,38 @@ finish286:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop281
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done290
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   X3, (R10)
+
+done290:
+	MOVQ R8, SI
+	JMP  loop281
 
 done282:
 loop291:
-	LEAQ   4(BX), DI
-	CMPQ   DI, SI
+	LEAQ   4(SI), R8
+	CMPQ   R8, DI
 	JGT    done292
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVQ  (R9), X3
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVQ  (R10), X3
 	VANDPS X2, X3, X4
 	VPSRAW $0x0f, X3, X5
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
 terms295:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish296
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVQ   (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVQ   (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -1893,32 +2179,38 @@ finish296:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVQ     X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop291
+	LEAQ      (AX)(SI*2), R10
+	VMOVQ     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done300
+	LEAQ      (CX)(SI*2), R10
+	VMOVQ     X3, (R10)
+
+done300:
+	MOVQ R8, SI
+	JMP  loop291
 
 done292:
 loop301:
-	LEAQ   2(BX), DI
-	CMPQ   DI, SI
+	LEAQ   2(SI), R8
+	CMPQ   R8, DI
 	JGT    done302
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*2), R9
-	VMOVD  (R9), X3
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*2), R10
+	VMOVD  (R10), X3
 	VANDPS X2, X3, X4
 	VPSRAW $0x0f, X3, X5
 	VPSRLW $0x01, X5, X5
 	VXORPS X5, X3, X3
 
 terms305:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish306
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVD   (R9), X5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVD   (R10), X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -1933,34 +2225,40 @@ finish306:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VMOVD     X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop301
+	LEAQ      (AX)(SI*2), R10
+	VMOVD     X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done310
+	LEAQ      (CX)(SI*2), R10
+	VMOVD     X3, (R10)
+
+done310:
+	MOVQ R8, SI
+	JMP  loop301
 
 done302:
 loop311:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done312
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X3, X3, X3
-	VPINSRW $0x00, (R9), X3, X3
+	VPINSRW $0x00, (R10), X3, X3
 	VANDPS  X2, X3, X4
 	VPSRAW  $0x0f, X3, X5
 	VPSRLW  $0x01, X5, X5
 	VXORPS  X5, X3, X3
 
 terms315:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish316
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
 	VPXOR   X5, X5, X5
-	VPINSRW $0x00, (R9), X5, X5
+	VPINSRW $0x00, (R10), X5, X5
 	VANDPS  X2, X5, X6
 	VPMAXUW X6, X4, X4
 	VPSRAW  $0x0f, X5, X6
@@ -1975,10 +2273,16 @@ finish316:
 	VXORPS    X5, X3, X3
 	VPCMPGTW  X0, X4, X4
 	VPBLENDVB X4, X1, X3, X3
-	LEAQ      (AX)(BX*2), R9
-	VPEXTRW   $0x00, X3, (R9)
-	MOVQ      DI, BX
-	JMP       loop311
+	LEAQ      (AX)(SI*2), R10
+	VPEXTRW   $0x00, X3, (R10)
+	TESTQ     CX, CX
+	JEQ       done320
+	LEAQ      (CX)(SI*2), R10
+	VPEXTRW   $0x00, X3, (R10)
+
+done320:
+	MOVQ R8, SI
+	JMP  loop311
 
 done312:
 	VZEROUPPER

@@ -5,19 +5,19 @@
 package reduce
 
 //go:noescape
-func avx512SumF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512SumF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512DivideF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512DivideF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MultiplyF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MultiplyF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512ProdF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512ProdF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MinF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MinF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MaxF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MaxF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

@@ -4,70 +4,71 @@
 
 #include "textflag.h"
 
-// func avx512SumF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512SumF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·avx512SumF16(SB), NOSPLIT, $0-56
+TEXT ·avx512SumF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
 
 loop1:
-	LEAQ      64(BX), DI
-	CMPQ      DI, SI
+	LEAQ      64(SI), R8
+	CMPQ      R8, DI
 	JGT       done2
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide3
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z1
-	VCVTPH2PS 32(R9), Z2
-	VCVTPH2PS 64(R9), Z3
-	VCVTPH2PS 96(R9), Z4
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z1
+	VCVTPH2PS 32(R10), Z2
+	VCVTPH2PS 64(R10), Z3
+	VCVTPH2PS 96(R10), Z4
 	JMP       done4
 
 wide3:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
-	VMOVUPS 64(R9), Z2
-	VMOVUPS 128(R9), Z3
-	VMOVUPS 192(R9), Z4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
+	VMOVUPS 64(R10), Z2
+	VMOVUPS 128(R10), Z3
+	VMOVUPS 192(R10), Z4
 
 done4:
 terms5:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish6
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide7
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z5
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z5
 	VADDPS    Z5, Z1, Z1
-	VCVTPH2PS 32(R9), Z5
+	VCVTPH2PS 32(R10), Z5
 	VADDPS    Z5, Z2, Z2
-	VCVTPH2PS 64(R9), Z5
+	VCVTPH2PS 64(R10), Z5
 	VADDPS    Z5, Z3, Z3
-	VCVTPH2PS 96(R9), Z5
+	VCVTPH2PS 96(R10), Z5
 	VADDPS    Z5, Z4, Z4
 	JMP       done8
 
 wide7:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z5
 	VADDPS  Z5, Z1, Z1
-	VMOVUPS 64(R9), Z5
+	VMOVUPS 64(R10), Z5
 	VADDPS  Z5, Z2, Z2
-	VMOVUPS 128(R9), Z5
+	VMOVUPS 128(R10), Z5
 	VADDPS  Z5, Z3, Z3
-	VMOVUPS 192(R9), Z5
+	VMOVUPS 192(R10), Z5
 	VADDPS  Z5, Z4, Z4
 
 done8:
@@ -82,59 +83,77 @@ finish6:
 	VMOVAPS Z0, K1, Z3
 	VCMPPS  $0x03, Z4, Z4, K1
 	VMOVAPS Z0, K1, Z4
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow9
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
-	VMOVUPS Z2, 64(R9)
-	VMOVUPS Z3, 128(R9)
-	VMOVUPS Z4, 192(R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done10
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
 	JMP     done10
 
 narrow9:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Z1, (R9)
-	VCVTPS2PH $0x00, Z2, 32(R9)
-	VCVTPS2PH $0x00, Z3, 64(R9)
-	VCVTPS2PH $0x00, Z4, 96(R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Z1, (R10)
+	VCVTPS2PH $0x00, Z2, 32(R10)
+	VCVTPS2PH $0x00, Z3, 64(R10)
+	VCVTPS2PH $0x00, Z4, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done10
+	VMOVUPS   (R10), Y1
+	VMOVUPS   32(R10), Y2
+	VMOVUPS   64(R10), Y3
+	VMOVUPS   96(R10), Y4
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
 
 done10:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop1
 
 done2:
 loop11:
-	LEAQ      16(BX), DI
-	CMPQ      DI, SI
+	LEAQ      16(SI), R8
+	CMPQ      R8, DI
 	JGT       done12
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide13
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z1
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z1
 	JMP       done14
 
 wide13:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
 
 done14:
 terms15:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish16
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide17
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z2
 	VADDPS    Z2, Z1, Z1
 	JMP       done18
 
 wide17:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 	VADDPS  Z2, Z1, Z1
 
 done18:
@@ -143,55 +162,64 @@ done18:
 finish16:
 	VCMPPS  $0x03, Z1, Z1, K1
 	VMOVAPS Z0, K1, Z1
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow19
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	TESTQ   CX, CX
+	JEQ     done20
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z1, (R10)
 	JMP     done20
 
 narrow19:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Z1, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Z1, (R10)
+	TESTQ     CX, CX
+	JEQ       done20
+	VMOVUPS   (R10), Y1
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y1, (R10)
 
 done20:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop11
 
 done12:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done21
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide22
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y1
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y1
 	VCVTPH2PS   Y1, Z1
 	JMP         done23
 
 wide22:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z1
 
 done23:
 terms24:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish25
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide26
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y2
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y2
 	VCVTPH2PS   Y2, Z2
 	VADDPS      Z2, Z1, Z1
 	JMP         done27
 
 wide26:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z2
 	VADDPS      Z2, Z1, Z1
 
 done27:
@@ -200,89 +228,99 @@ done27:
 finish25:
 	VCMPPS    $0x03, Z1, Z1, K2
 	VMOVAPS   Z0, K2, Z1
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow28
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z1, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z1, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done29
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z1, K1, (DI)
 	JMP       done29
 
 narrow28:
-	LEAQ      (AX)(BX*2), SI
-	VCVTPS2PH $0x00, Z1, Y0
-	VMOVDQU16 Y0, K1, (SI)
+	LEAQ        (AX)(SI*2), DI
+	VCVTPS2PH   $0x00, Z1, Y0
+	VMOVDQU16   Y0, K1, (DI)
+	TESTQ       CX, CX
+	JEQ         done29
+	VMOVDQU16.Z (DI), K1, Y0
+	LEAQ        (CX)(SI*2), DI
+	VMOVDQU16   Y0, K1, (DI)
 
 done29:
 done21:
 	VZEROUPPER
 	RET
 
-// func avx512DivideF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512DivideF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·avx512DivideF16(SB), NOSPLIT, $0-56
+TEXT ·avx512DivideF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
 
 loop30:
-	LEAQ      64(BX), DI
-	CMPQ      DI, SI
+	LEAQ      64(SI), R8
+	CMPQ      R8, DI
 	JGT       done31
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide32
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z2
-	VCVTPH2PS 32(R9), Z3
-	VCVTPH2PS 64(R9), Z4
-	VCVTPH2PS 96(R9), Z5
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z2
+	VCVTPH2PS 32(R10), Z3
+	VCVTPH2PS 64(R10), Z4
+	VCVTPH2PS 96(R10), Z5
 	JMP       done33
 
 wide32:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
-	VMOVUPS 64(R9), Z3
-	VMOVUPS 128(R9), Z4
-	VMOVUPS 192(R9), Z5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
+	VMOVUPS 64(R10), Z3
+	VMOVUPS 128(R10), Z4
+	VMOVUPS 192(R10), Z5
 
 done33:
 terms34:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish35
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide36
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z6
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z6
 	VADDPS    Z6, Z2, Z2
-	VCVTPH2PS 32(R9), Z6
+	VCVTPH2PS 32(R10), Z6
 	VADDPS    Z6, Z3, Z3
-	VCVTPH2PS 64(R9), Z6
+	VCVTPH2PS 64(R10), Z6
 	VADDPS    Z6, Z4, Z4
-	VCVTPH2PS 96(R9), Z6
+	VCVTPH2PS 96(R10), Z6
 	VADDPS    Z6, Z5, Z5
 	JMP       done37
 
 wide36:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z6
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z6
 	VADDPS  Z6, Z2, Z2
-	VMOVUPS 64(R9), Z6
+	VMOVUPS 64(R10), Z6
 	VADDPS  Z6, Z3, Z3
-	VMOVUPS 128(R9), Z6
+	VMOVUPS 128(R10), Z6
 	VADDPS  Z6, Z4, Z4
-	VMOVUPS 192(R9), Z6
+	VMOVUPS 192(R10), Z6
 	VADDPS  Z6, Z5, Z5
 
 done37:
@@ -301,59 +339,77 @@ finish35:
 	VDIVPS  Z1, Z5, Z5
 	VCMPPS  $0x03, Z5, Z5, K1
 	VMOVAPS Z0, K1, Z5
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow38
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	VMOVUPS Z4, 128(R9)
-	VMOVUPS Z5, 192(R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	VMOVUPS Z4, 128(R10)
+	VMOVUPS Z5, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done39
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	VMOVUPS Z4, 128(R10)
+	VMOVUPS Z5, 192(R10)
 	JMP     done39
 
 narrow38:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Z2, (R9)
-	VCVTPS2PH $0x00, Z3, 32(R9)
-	VCVTPS2PH $0x00, Z4, 64(R9)
-	VCVTPS2PH $0x00, Z5, 96(R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Z2, (R10)
+	VCVTPS2PH $0x00, Z3, 32(R10)
+	VCVTPS2PH $0x00, Z4, 64(R10)
+	VCVTPS2PH $0x00, Z5, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done39
+	VMOVUPS   (R10), Y2
+	VMOVUPS   32(R10), Y3
+	VMOVUPS   64(R10), Y4
+	VMOVUPS   96(R10), Y5
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
 
 done39:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop30
 
 done31:
 loop40:
-	LEAQ      16(BX), DI
-	CMPQ      DI, SI
+	LEAQ      16(SI), R8
+	CMPQ      R8, DI
 	JGT       done41
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide42
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z2
 	JMP       done43
 
 wide42:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 
 done43:
 terms44:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish45
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide46
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z3
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z3
 	VADDPS    Z3, Z2, Z2
 	JMP       done47
 
 wide46:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z3
 	VADDPS  Z3, Z2, Z2
 
 done47:
@@ -363,55 +419,64 @@ finish45:
 	VDIVPS  Z1, Z2, Z2
 	VCMPPS  $0x03, Z2, Z2, K1
 	VMOVAPS Z0, K1, Z2
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow48
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z2, (R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	TESTQ   CX, CX
+	JEQ     done49
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z2, (R10)
 	JMP     done49
 
 narrow48:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Z2, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Z2, (R10)
+	TESTQ     CX, CX
+	JEQ       done49
+	VMOVUPS   (R10), Y2
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y2, (R10)
 
 done49:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop40
 
 done41:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done50
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide51
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y2
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y2
 	VCVTPH2PS   Y2, Z2
 	JMP         done52
 
 wide51:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z2
 
 done52:
 terms53:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish54
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide55
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y3
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y3
 	VCVTPH2PS   Y3, Z3
 	VADDPS      Z3, Z2, Z2
 	JMP         done56
 
 wide55:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z3
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z3
 	VADDPS      Z3, Z2, Z2
 
 done56:
@@ -421,89 +486,99 @@ finish54:
 	VDIVPS    Z1, Z2, Z2
 	VCMPPS    $0x03, Z2, Z2, K2
 	VMOVAPS   Z0, K2, Z2
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow57
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z2, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z2, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done58
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z2, K1, (DI)
 	JMP       done58
 
 narrow57:
-	LEAQ      (AX)(BX*2), SI
-	VCVTPS2PH $0x00, Z2, Y0
-	VMOVDQU16 Y0, K1, (SI)
+	LEAQ        (AX)(SI*2), DI
+	VCVTPS2PH   $0x00, Z2, Y0
+	VMOVDQU16   Y0, K1, (DI)
+	TESTQ       CX, CX
+	JEQ         done58
+	VMOVDQU16.Z (DI), K1, Y0
+	LEAQ        (CX)(SI*2), DI
+	VMOVDQU16   Y0, K1, (DI)
 
 done58:
 done50:
 	VZEROUPPER
 	RET
 
-// func avx512MultiplyF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MultiplyF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·avx512MultiplyF16(SB), NOSPLIT, $0-56
+TEXT ·avx512MultiplyF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
 
 loop59:
-	LEAQ      64(BX), DI
-	CMPQ      DI, SI
+	LEAQ      64(SI), R8
+	CMPQ      R8, DI
 	JGT       done60
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide61
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z2
-	VCVTPH2PS 32(R9), Z3
-	VCVTPH2PS 64(R9), Z4
-	VCVTPH2PS 96(R9), Z5
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z2
+	VCVTPH2PS 32(R10), Z3
+	VCVTPH2PS 64(R10), Z4
+	VCVTPH2PS 96(R10), Z5
 	JMP       done62
 
 wide61:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
-	VMOVUPS 64(R9), Z3
-	VMOVUPS 128(R9), Z4
-	VMOVUPS 192(R9), Z5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
+	VMOVUPS 64(R10), Z3
+	VMOVUPS 128(R10), Z4
+	VMOVUPS 192(R10), Z5
 
 done62:
 terms63:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish64
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide65
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z6
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z6
 	VADDPS    Z6, Z2, Z2
-	VCVTPH2PS 32(R9), Z6
+	VCVTPH2PS 32(R10), Z6
 	VADDPS    Z6, Z3, Z3
-	VCVTPH2PS 64(R9), Z6
+	VCVTPH2PS 64(R10), Z6
 	VADDPS    Z6, Z4, Z4
-	VCVTPH2PS 96(R9), Z6
+	VCVTPH2PS 96(R10), Z6
 	VADDPS    Z6, Z5, Z5
 	JMP       done66
 
 wide65:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z6
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z6
 	VADDPS  Z6, Z2, Z2
-	VMOVUPS 64(R9), Z6
+	VMOVUPS 64(R10), Z6
 	VADDPS  Z6, Z3, Z3
-	VMOVUPS 128(R9), Z6
+	VMOVUPS 128(R10), Z6
 	VADDPS  Z6, Z4, Z4
-	VMOVUPS 192(R9), Z6
+	VMOVUPS 192(R10), Z6
 	VADDPS  Z6, Z5, Z5
 
 done66:
@@ -522,59 +597,77 @@ finish64:
 	VMULPS  Z1, Z5, Z5
 	VCMPPS  $0x03, Z5, Z5, K1
 	VMOVAPS Z0, K1, Z5
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow67
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	VMOVUPS Z4, 128(R9)
-	VMOVUPS Z5, 192(R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	VMOVUPS Z4, 128(R10)
+	VMOVUPS Z5, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done68
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	VMOVUPS Z4, 128(R10)
+	VMOVUPS Z5, 192(R10)
 	JMP     done68
 
 narrow67:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Z2, (R9)
-	VCVTPS2PH $0x00, Z3, 32(R9)
-	VCVTPS2PH $0x00, Z4, 64(R9)
-	VCVTPS2PH $0x00, Z5, 96(R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Z2, (R10)
+	VCVTPS2PH $0x00, Z3, 32(R10)
+	VCVTPS2PH $0x00, Z4, 64(R10)
+	VCVTPS2PH $0x00, Z5, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done68
+	VMOVUPS   (R10), Y2
+	VMOVUPS   32(R10), Y3
+	VMOVUPS   64(R10), Y4
+	VMOVUPS   96(R10), Y5
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
 
 done68:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop59
 
 done60:
 loop69:
-	LEAQ      16(BX), DI
-	CMPQ      DI, SI
+	LEAQ      16(SI), R8
+	CMPQ      R8, DI
 	JGT       done70
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide71
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z2
 	JMP       done72
 
 wide71:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 
 done72:
 terms73:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish74
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide75
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z3
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z3
 	VADDPS    Z3, Z2, Z2
 	JMP       done76
 
 wide75:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z3
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z3
 	VADDPS  Z3, Z2, Z2
 
 done76:
@@ -584,55 +677,64 @@ finish74:
 	VMULPS  Z1, Z2, Z2
 	VCMPPS  $0x03, Z2, Z2, K1
 	VMOVAPS Z0, K1, Z2
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow77
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z2, (R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	TESTQ   CX, CX
+	JEQ     done78
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z2, (R10)
 	JMP     done78
 
 narrow77:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Z2, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Z2, (R10)
+	TESTQ     CX, CX
+	JEQ       done78
+	VMOVUPS   (R10), Y2
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y2, (R10)
 
 done78:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop69
 
 done70:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done79
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide80
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y2
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y2
 	VCVTPH2PS   Y2, Z2
 	JMP         done81
 
 wide80:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z2
 
 done81:
 terms82:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish83
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide84
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y3
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y3
 	VCVTPH2PS   Y3, Z3
 	VADDPS      Z3, Z2, Z2
 	JMP         done85
 
 wide84:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z3
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z3
 	VADDPS      Z3, Z2, Z2
 
 done85:
@@ -642,86 +744,96 @@ finish83:
 	VMULPS    Z1, Z2, Z2
 	VCMPPS    $0x03, Z2, Z2, K2
 	VMOVAPS   Z0, K2, Z2
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow86
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z2, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z2, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done87
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z2, K1, (DI)
 	JMP       done87
 
 narrow86:
-	LEAQ      (AX)(BX*2), SI
-	VCVTPS2PH $0x00, Z2, Y0
-	VMOVDQU16 Y0, K1, (SI)
+	LEAQ        (AX)(SI*2), DI
+	VCVTPS2PH   $0x00, Z2, Y0
+	VMOVDQU16   Y0, K1, (DI)
+	TESTQ       CX, CX
+	JEQ         done87
+	VMOVDQU16.Z (DI), K1, Y0
+	LEAQ        (CX)(SI*2), DI
+	VMOVDQU16   Y0, K1, (DI)
 
 done87:
 done79:
 	VZEROUPPER
 	RET
 
-// func avx512ProdF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512ProdF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2
-TEXT ·avx512ProdF16(SB), NOSPLIT, $0-56
+TEXT ·avx512ProdF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
 
 loop88:
-	LEAQ      64(BX), DI
-	CMPQ      DI, SI
+	LEAQ      64(SI), R8
+	CMPQ      R8, DI
 	JGT       done89
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide90
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z1
-	VCVTPH2PS 32(R9), Z2
-	VCVTPH2PS 64(R9), Z3
-	VCVTPH2PS 96(R9), Z4
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z1
+	VCVTPH2PS 32(R10), Z2
+	VCVTPH2PS 64(R10), Z3
+	VCVTPH2PS 96(R10), Z4
 	JMP       done91
 
 wide90:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
-	VMOVUPS 64(R9), Z2
-	VMOVUPS 128(R9), Z3
-	VMOVUPS 192(R9), Z4
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
+	VMOVUPS 64(R10), Z2
+	VMOVUPS 128(R10), Z3
+	VMOVUPS 192(R10), Z4
 
 done91:
 terms92:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish93
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide94
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z5
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z5
 	VMULPS    Z5, Z1, Z1
-	VCVTPH2PS 32(R9), Z5
+	VCVTPH2PS 32(R10), Z5
 	VMULPS    Z5, Z2, Z2
-	VCVTPH2PS 64(R9), Z5
+	VCVTPH2PS 64(R10), Z5
 	VMULPS    Z5, Z3, Z3
-	VCVTPH2PS 96(R9), Z5
+	VCVTPH2PS 96(R10), Z5
 	VMULPS    Z5, Z4, Z4
 	JMP       done95
 
 wide94:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z5
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z5
 	VMULPS  Z5, Z1, Z1
-	VMOVUPS 64(R9), Z5
+	VMOVUPS 64(R10), Z5
 	VMULPS  Z5, Z2, Z2
-	VMOVUPS 128(R9), Z5
+	VMOVUPS 128(R10), Z5
 	VMULPS  Z5, Z3, Z3
-	VMOVUPS 192(R9), Z5
+	VMOVUPS 192(R10), Z5
 	VMULPS  Z5, Z4, Z4
 
 done95:
@@ -736,59 +848,77 @@ finish93:
 	VMOVAPS Z0, K1, Z3
 	VCMPPS  $0x03, Z4, Z4, K1
 	VMOVAPS Z0, K1, Z4
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow96
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
-	VMOVUPS Z2, 64(R9)
-	VMOVUPS Z3, 128(R9)
-	VMOVUPS Z4, 192(R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done97
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
 	JMP     done97
 
 narrow96:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Z1, (R9)
-	VCVTPS2PH $0x00, Z2, 32(R9)
-	VCVTPS2PH $0x00, Z3, 64(R9)
-	VCVTPS2PH $0x00, Z4, 96(R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Z1, (R10)
+	VCVTPS2PH $0x00, Z2, 32(R10)
+	VCVTPS2PH $0x00, Z3, 64(R10)
+	VCVTPS2PH $0x00, Z4, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done97
+	VMOVUPS   (R10), Y1
+	VMOVUPS   32(R10), Y2
+	VMOVUPS   64(R10), Y3
+	VMOVUPS   96(R10), Y4
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
 
 done97:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop88
 
 done89:
 loop98:
-	LEAQ      16(BX), DI
-	CMPQ      DI, SI
+	LEAQ      16(SI), R8
+	CMPQ      R8, DI
 	JGT       done99
-	MOVQ      CX, R8
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      DX, R9
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide100
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z1
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z1
 	JMP       done101
 
 wide100:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
 
 done101:
 terms102:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish103
-	MOVQ      (R8), R9
-	CMPB      24(R8), $0x00
+	MOVQ      (R9), R10
+	CMPB      24(R9), $0x00
 	JNE       wide104
-	LEAQ      (R9)(BX*2), R9
-	VCVTPH2PS (R9), Z2
+	LEAQ      (R10)(SI*2), R10
+	VCVTPH2PS (R10), Z2
 	VMULPS    Z2, Z1, Z1
 	JMP       done105
 
 wide104:
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 	VMULPS  Z2, Z1, Z1
 
 done105:
@@ -797,55 +927,64 @@ done105:
 finish103:
 	VCMPPS  $0x03, Z1, Z1, K1
 	VMOVAPS Z0, K1, Z1
-	CMPB    wide+40(FP), $0x00
+	CMPB    wide+48(FP), $0x00
 	JEQ     narrow106
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	TESTQ   CX, CX
+	JEQ     done107
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z1, (R10)
 	JMP     done107
 
 narrow106:
-	LEAQ      (AX)(BX*2), R9
-	VCVTPS2PH $0x00, Z1, (R9)
+	LEAQ      (AX)(SI*2), R10
+	VCVTPS2PH $0x00, Z1, (R10)
+	TESTQ     CX, CX
+	JEQ       done107
+	VMOVUPS   (R10), Y1
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Y1, (R10)
 
 done107:
-	MOVQ DI, BX
+	MOVQ R8, SI
 	JMP  loop98
 
 done99:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done108
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide109
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y1
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y1
 	VCVTPH2PS   Y1, Z1
 	JMP         done110
 
 wide109:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z1
 
 done110:
 terms111:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish112
-	MOVQ        (CX), SI
-	CMPB        24(CX), $0x00
+	MOVQ        (DX), DI
+	CMPB        24(DX), $0x00
 	JNE         wide113
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Y2
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Y2
 	VCVTPH2PS   Y2, Z2
 	VMULPS      Z2, Z1, Z1
 	JMP         done114
 
 wide113:
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z2
 	VMULPS      Z2, Z1, Z1
 
 done114:
@@ -854,98 +993,108 @@ done114:
 finish112:
 	VCMPPS    $0x03, Z1, Z1, K2
 	VMOVAPS   Z0, K2, Z1
-	CMPB      wide+40(FP), $0x00
+	CMPB      wide+48(FP), $0x00
 	JEQ       narrow115
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z1, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z1, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done116
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z1, K1, (DI)
 	JMP       done116
 
 narrow115:
-	LEAQ      (AX)(BX*2), SI
-	VCVTPS2PH $0x00, Z1, Y0
-	VMOVDQU16 Y0, K1, (SI)
+	LEAQ        (AX)(SI*2), DI
+	VCVTPS2PH   $0x00, Z1, Y0
+	VMOVDQU16   Y0, K1, (DI)
+	TESTQ       CX, CX
+	JEQ         done116
+	VMOVDQU16.Z (DI), K1, Y0
+	LEAQ        (CX)(SI*2), DI
+	VMOVDQU16   Y0, K1, (DI)
 
 done116:
 done108:
 	VZEROUPPER
 	RET
 
-// func avx512MinF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MinF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·avx512MinF16(SB), NOSPLIT, $0-56
+TEXT ·avx512MinF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7c007c00, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7c007c00, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVL         $0x7e007e00, DI
-	VMOVD        DI, X1
+	MOVL         $0x7e007e00, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
-	MOVL         $0x7fff7fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x7fff7fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Z2
 
 loop117:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done118
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z3
 	VANDPS  Z2, Z3, Z4
 	VPSRAW  $0x0f, Z3, Z5
 	VPSRLW  $0x01, Z5, Z5
 	VXORPS  Z5, Z3, Z3
-	VMOVUPS 64(R9), Z5
+	VMOVUPS 64(R10), Z5
 	VANDPS  Z2, Z5, Z6
 	VPSRAW  $0x0f, Z5, Z7
 	VPSRLW  $0x01, Z7, Z7
 	VXORPS  Z7, Z5, Z5
-	VMOVUPS 128(R9), Z7
+	VMOVUPS 128(R10), Z7
 	VANDPS  Z2, Z7, Z8
 	VPSRAW  $0x0f, Z7, Z9
 	VPSRLW  $0x01, Z9, Z9
 	VXORPS  Z9, Z7, Z7
-	VMOVUPS 192(R9), Z9
+	VMOVUPS 192(R10), Z9
 	VANDPS  Z2, Z9, Z10
 	VPSRAW  $0x0f, Z9, Z11
 	VPSRLW  $0x01, Z11, Z11
 	VXORPS  Z11, Z9, Z9
 
 terms121:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish122
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z11
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z4, Z4
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMINSW Z11, Z3, Z3
-	VMOVUPS 64(R9), Z11
+	VMOVUPS 64(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z6, Z6
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMINSW Z11, Z5, Z5
-	VMOVUPS 128(R9), Z11
+	VMOVUPS 128(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z8, Z8
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMINSW Z11, Z7, Z7
-	VMOVUPS 192(R9), Z11
+	VMOVUPS 192(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z10, Z10
 	VPSRAW  $0x0f, Z11, Z12
@@ -975,35 +1124,44 @@ finish122:
 	VXORPS    Z4, Z9, Z9
 	VPCMPGTW  Z0, Z10, K1
 	VMOVDQU16 Z1, K1, Z9
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Z3, (R9)
-	VMOVUPS   Z5, 64(R9)
-	VMOVUPS   Z7, 128(R9)
-	VMOVUPS   Z9, 192(R9)
-	MOVQ      DI, BX
-	JMP       loop117
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	VMOVUPS   Z5, 64(R10)
+	VMOVUPS   Z7, 128(R10)
+	VMOVUPS   Z9, 192(R10)
+	TESTQ     CX, CX
+	JEQ       done126
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	VMOVUPS   Z5, 64(R10)
+	VMOVUPS   Z7, 128(R10)
+	VMOVUPS   Z9, 192(R10)
+
+done126:
+	MOVQ R8, SI
+	JMP  loop117
 
 done118:
 loop127:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done128
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z3
 	VANDPS  Z2, Z3, Z4
 	VPSRAW  $0x0f, Z3, Z5
 	VPSRLW  $0x01, Z5, Z5
 	VXORPS  Z5, Z3, Z3
 
 terms131:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish132
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z5
 	VANDPS  Z2, Z5, Z6
 	VPMAXUW Z6, Z4, Z4
 	VPSRAW  $0x0f, Z5, Z6
@@ -1018,32 +1176,38 @@ finish132:
 	VXORPS    Z5, Z3, Z3
 	VPCMPGTW  Z0, Z4, K1
 	VMOVDQU16 Z1, K1, Z3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Z3, (R9)
-	MOVQ      DI, BX
-	JMP       loop127
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	TESTQ     CX, CX
+	JEQ       done136
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+
+done136:
+	MOVQ R8, SI
+	JMP  loop127
 
 done128:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done137
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z3
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z3
 	VANDPS      Z2, Z3, Z4
 	VPSRAW      $0x0f, Z3, Z5
 	VPSRLW      $0x01, Z5, Z5
 	VXORPS      Z5, Z3, Z3
 
 terms140:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish141
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z5
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z5
 	VANDPS      Z2, Z5, Z6
 	VPMAXUW     Z6, Z4, Z4
 	VPSRAW      $0x0f, Z5, Z6
@@ -1058,89 +1222,95 @@ finish141:
 	VXORPS    Z2, Z3, Z3
 	VPCMPGTW  Z0, Z4, K2
 	VMOVDQU16 Z1, K2, Z3
-	LEAQ      (AX)(BX*2), SI
-	VMOVDQU16 Z3, K1, (SI)
+	LEAQ      (AX)(SI*2), DI
+	VMOVDQU16 Z3, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done145
+	LEAQ      (CX)(SI*2), DI
+	VMOVDQU16 Z3, K1, (DI)
 
+done145:
 done137:
 	VZEROUPPER
 	RET
 
-// func avx512MaxF16(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MaxF16(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·avx512MaxF16(SB), NOSPLIT, $0-56
+TEXT ·avx512MaxF16(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7c007c00, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7c007c00, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVL         $0x7e007e00, DI
-	VMOVD        DI, X1
+	MOVL         $0x7e007e00, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
-	MOVL         $0x7fff7fff, DI
-	VMOVD        DI, X2
+	MOVL         $0x7fff7fff, R8
+	VMOVD        R8, X2
 	VPBROADCASTD X2, Z2
 
 loop146:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done147
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z3
 	VANDPS  Z2, Z3, Z4
 	VPSRAW  $0x0f, Z3, Z5
 	VPSRLW  $0x01, Z5, Z5
 	VXORPS  Z5, Z3, Z3
-	VMOVUPS 64(R9), Z5
+	VMOVUPS 64(R10), Z5
 	VANDPS  Z2, Z5, Z6
 	VPSRAW  $0x0f, Z5, Z7
 	VPSRLW  $0x01, Z7, Z7
 	VXORPS  Z7, Z5, Z5
-	VMOVUPS 128(R9), Z7
+	VMOVUPS 128(R10), Z7
 	VANDPS  Z2, Z7, Z8
 	VPSRAW  $0x0f, Z7, Z9
 	VPSRLW  $0x01, Z9, Z9
 	VXORPS  Z9, Z7, Z7
-	VMOVUPS 192(R9), Z9
+	VMOVUPS 192(R10), Z9
 	VANDPS  Z2, Z9, Z10
 	VPSRAW  $0x0f, Z9, Z11
 	VPSRLW  $0x01, Z11, Z11
 	VXORPS  Z11, Z9, Z9
 
 terms150:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish151
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z11
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z4, Z4
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMAXSW Z11, Z3, Z3
-	VMOVUPS 64(R9), Z11
+	VMOVUPS 64(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z6, Z6
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMAXSW Z11, Z5, Z5
-	VMOVUPS 128(R9), Z11
+	VMOVUPS 128(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z8, Z8
 	VPSRAW  $0x0f, Z11, Z12
 	VPSRLW  $0x01, Z12, Z12
 	VXORPS  Z12, Z11, Z11
 	VPMAXSW Z11, Z7, Z7
-	VMOVUPS 192(R9), Z11
+	VMOVUPS 192(R10), Z11
 	VANDPS  Z2, Z11, Z12
 	VPMAXUW Z12, Z10, Z10
 	VPSRAW  $0x0f, Z11, Z12
@@ -1170,35 +1340,44 @@ finish151:
 	VXORPS    Z4, Z9, Z9
 	VPCMPGTW  Z0, Z10, K1
 	VMOVDQU16 Z1, K1, Z9
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Z3, (R9)
-	VMOVUPS   Z5, 64(R9)
-	VMOVUPS   Z7, 128(R9)
-	VMOVUPS   Z9, 192(R9)
-	MOVQ      DI, BX
-	JMP       loop146
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	VMOVUPS   Z5, 64(R10)
+	VMOVUPS   Z7, 128(R10)
+	VMOVUPS   Z9, 192(R10)
+	TESTQ     CX, CX
+	JEQ       done155
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	VMOVUPS   Z5, 64(R10)
+	VMOVUPS   Z7, 128(R10)
+	VMOVUPS   Z9, 192(R10)
+
+done155:
+	MOVQ R8, SI
+	JMP  loop146
 
 done147:
 loop156:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done157
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z3
 	VANDPS  Z2, Z3, Z4
 	VPSRAW  $0x0f, Z3, Z5
 	VPSRLW  $0x01, Z5, Z5
 	VXORPS  Z5, Z3, Z3
 
 terms160:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish161
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*2), R9
-	VMOVUPS (R9), Z5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*2), R10
+	VMOVUPS (R10), Z5
 	VANDPS  Z2, Z5, Z6
 	VPMAXUW Z6, Z4, Z4
 	VPSRAW  $0x0f, Z5, Z6
@@ -1213,32 +1392,38 @@ finish161:
 	VXORPS    Z5, Z3, Z3
 	VPCMPGTW  Z0, Z4, K1
 	VMOVDQU16 Z1, K1, Z3
-	LEAQ      (AX)(BX*2), R9
-	VMOVUPS   Z3, (R9)
-	MOVQ      DI, BX
-	JMP       loop156
+	LEAQ      (AX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+	TESTQ     CX, CX
+	JEQ       done165
+	LEAQ      (CX)(SI*2), R10
+	VMOVUPS   Z3, (R10)
+
+done165:
+	MOVQ R8, SI
+	JMP  loop156
 
 done157:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done166
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z3
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z3
 	VANDPS      Z2, Z3, Z4
 	VPSRAW      $0x0f, Z3, Z5
 	VPSRLW      $0x01, Z5, Z5
 	VXORPS      Z5, Z3, Z3
 
 terms169:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish170
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*2), SI
-	VMOVDQU16.Z (SI), K1, Z5
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*2), DI
+	VMOVDQU16.Z (DI), K1, Z5
 	VANDPS      Z2, Z5, Z6
 	VPMAXUW     Z6, Z4, Z4
 	VPSRAW      $0x0f, Z5, Z6
@@ -1253,9 +1438,14 @@ finish170:
 	VXORPS    Z2, Z3, Z3
 	VPCMPGTW  Z0, Z4, K2
 	VMOVDQU16 Z1, K2, Z3
-	LEAQ      (AX)(BX*2), SI
-	VMOVDQU16 Z3, K1, (SI)
+	LEAQ      (AX)(SI*2), DI
+	VMOVDQU16 Z3, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done174
+	LEAQ      (CX)(SI*2), DI
+	VMOVDQU16 Z3, K1, (DI)
 
+done174:
 done166:
 	VZEROUPPER
 	RET

@@ -5,19 +5,19 @@
 package reduce
 
 //go:noescape
-func neonSumF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonSumF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonDivideF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonDivideF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMultiplyF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMultiplyF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMinF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMinF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMaxF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMaxF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonProdF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonProdF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

@@ -4,15 +4,16 @@
 
 #include "textflag.h"
 
-// func neonSumF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonSumF16(SB), NOSPLIT, $0-56
+// func neonSumF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonSumF16(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
-	MOVBU wide+40(FP), R8
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
+	MOVBU wide+48(FP), R8
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
 	MOVD $1, R9
@@ -99,17 +100,29 @@ finish3:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored10
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
 	B stored10
 
 narrow9:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
-	FMOVD F0, 0(R7)
 	WORD $0x0e216821 // FCVTN.4H.4S V1, V1
-	FMOVD F1, 8(R7)
 	WORD $0x0e216842 // FCVTN.4H.4S V2, V2
-	FMOVD F2, 16(R7)
 	WORD $0x0e216863 // FCVTN.4H.4S V3, V3
+	ADD R3<<1, R0, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
+	FMOVD F3, 24(R7)
+	CBZ R10, stored10
+	ADD R3<<1, R10, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
 	FMOVD F3, 24(R7)
 
 stored10:
@@ -164,11 +177,17 @@ finish13:
 	CBZ R8, narrow19
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored20
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
 	B stored20
 
 narrow19:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	FMOVD F0, 0(R7)
+	CBZ R10, stored20
+	ADD R3<<1, R10, R7
 	FMOVD F0, 0(R7)
 
 stored20:
@@ -223,11 +242,17 @@ finish23:
 	CBZ R8, narrow29
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored30
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
 	B stored30
 
 narrow29:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	FMOVS F0, 0(R7)
+	CBZ R10, stored30
+	ADD R3<<1, R10, R7
 	FMOVS F0, 0(R7)
 
 stored30:
@@ -284,11 +309,17 @@ finish33:
 	CBZ R8, narrow39
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored40
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
 	B stored40
 
 narrow39:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	VST1 V0.H[0], (R7)
+	CBZ R10, stored40
+	ADD R3<<1, R10, R7
 	VST1 V0.H[0], (R7)
 
 stored40:
@@ -298,18 +329,19 @@ stored40:
 done34:
 	RET
 
-// func neonDivideF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonDivideF16(SB), NOSPLIT, $0-56
+// func neonDivideF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonDivideF16(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
-	MOVBU wide+40(FP), R8
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
+	MOVBU wide+48(FP), R8
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
-	MOVD scale+48(FP), R9
+	MOVD scale+56(FP), R9
 	VDUP R9, V25.S4
 	MOVD $1, R9
 	VDUP R9, V26.S4
@@ -399,17 +431,29 @@ finish43:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored50
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
 	B stored50
 
 narrow49:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
-	FMOVD F0, 0(R7)
 	WORD $0x0e216821 // FCVTN.4H.4S V1, V1
-	FMOVD F1, 8(R7)
 	WORD $0x0e216842 // FCVTN.4H.4S V2, V2
-	FMOVD F2, 16(R7)
 	WORD $0x0e216863 // FCVTN.4H.4S V3, V3
+	ADD R3<<1, R0, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
+	FMOVD F3, 24(R7)
+	CBZ R10, stored50
+	ADD R3<<1, R10, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
 	FMOVD F3, 24(R7)
 
 stored50:
@@ -465,11 +509,17 @@ finish53:
 	CBZ R8, narrow59
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored60
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
 	B stored60
 
 narrow59:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	FMOVD F0, 0(R7)
+	CBZ R10, stored60
+	ADD R3<<1, R10, R7
 	FMOVD F0, 0(R7)
 
 stored60:
@@ -525,11 +575,17 @@ finish63:
 	CBZ R8, narrow69
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored70
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
 	B stored70
 
 narrow69:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	FMOVS F0, 0(R7)
+	CBZ R10, stored70
+	ADD R3<<1, R10, R7
 	FMOVS F0, 0(R7)
 
 stored70:
@@ -587,11 +643,17 @@ finish73:
 	CBZ R8, narrow79
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored80
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
 	B stored80
 
 narrow79:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	VST1 V0.H[0], (R7)
+	CBZ R10, stored80
+	ADD R3<<1, R10, R7
 	VST1 V0.H[0], (R7)
 
 stored80:
@@ -601,18 +663,19 @@ stored80:
 done74:
 	RET
 
-// func neonMultiplyF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMultiplyF16(SB), NOSPLIT, $0-56
+// func neonMultiplyF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMultiplyF16(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
-	MOVBU wide+40(FP), R8
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
+	MOVBU wide+48(FP), R8
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
-	MOVD scale+48(FP), R9
+	MOVD scale+56(FP), R9
 	VDUP R9, V25.S4
 	MOVD $1, R9
 	VDUP R9, V26.S4
@@ -702,17 +765,29 @@ finish83:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored90
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
 	B stored90
 
 narrow89:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
-	FMOVD F0, 0(R7)
 	WORD $0x0e216821 // FCVTN.4H.4S V1, V1
-	FMOVD F1, 8(R7)
 	WORD $0x0e216842 // FCVTN.4H.4S V2, V2
-	FMOVD F2, 16(R7)
 	WORD $0x0e216863 // FCVTN.4H.4S V3, V3
+	ADD R3<<1, R0, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
+	FMOVD F3, 24(R7)
+	CBZ R10, stored90
+	ADD R3<<1, R10, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
 	FMOVD F3, 24(R7)
 
 stored90:
@@ -768,11 +843,17 @@ finish93:
 	CBZ R8, narrow99
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored100
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
 	B stored100
 
 narrow99:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	FMOVD F0, 0(R7)
+	CBZ R10, stored100
+	ADD R3<<1, R10, R7
 	FMOVD F0, 0(R7)
 
 stored100:
@@ -828,11 +909,17 @@ finish103:
 	CBZ R8, narrow109
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored110
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
 	B stored110
 
 narrow109:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	FMOVS F0, 0(R7)
+	CBZ R10, stored110
+	ADD R3<<1, R10, R7
 	FMOVS F0, 0(R7)
 
 stored110:
@@ -890,11 +977,17 @@ finish113:
 	CBZ R8, narrow119
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored120
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
 	B stored120
 
 narrow119:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	VST1 V0.H[0], (R7)
+	CBZ R10, stored120
+	ADD R3<<1, R10, R7
 	VST1 V0.H[0], (R7)
 
 stored120:
@@ -904,14 +997,15 @@ stored120:
 done114:
 	RET
 
-// func neonMinF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMinF16(SB), NOSPLIT, $0-56
+// func neonMinF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMinF16(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
 	MOVD $1, R9
@@ -964,15 +1058,23 @@ finish123:
 	VBIF V17.B16, V24.B16, V2.B16
 	WORD $0x4e23e471 // FCMEQ.4S V17, V3, V3
 	VBIF V17.B16, V24.B16, V3.B16
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
-	FMOVD F0, 0(R7)
 	WORD $0x0e216821 // FCVTN.4H.4S V1, V1
-	FMOVD F1, 8(R7)
 	WORD $0x0e216842 // FCVTN.4H.4S V2, V2
-	FMOVD F2, 16(R7)
 	WORD $0x0e216863 // FCVTN.4H.4S V3, V3
+	ADD R3<<1, R0, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
 	FMOVD F3, 24(R7)
+	CBZ R10, stored130
+	ADD R3<<1, R10, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
+	FMOVD F3, 24(R7)
+
+stored130:
 	MOVD R5, R3
 	B loop121
 
@@ -1002,9 +1104,14 @@ terms132:
 finish133:
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored140
+	ADD R3<<1, R10, R7
+	FMOVD F0, 0(R7)
+
+stored140:
 	MOVD R5, R3
 	B loop131
 
@@ -1034,9 +1141,14 @@ terms142:
 finish143:
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored150
+	ADD R3<<1, R10, R7
+	FMOVS F0, 0(R7)
+
+stored150:
 	MOVD R5, R3
 	B loop141
 
@@ -1068,23 +1180,29 @@ terms152:
 finish153:
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
 	VST1 V0.H[0], (R7)
+	CBZ R10, stored160
+	ADD R3<<1, R10, R7
+	VST1 V0.H[0], (R7)
+
+stored160:
 	MOVD R5, R3
 	B loop151
 
 done154:
 	RET
 
-// func neonMaxF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMaxF16(SB), NOSPLIT, $0-56
+// func neonMaxF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMaxF16(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
 	MOVD $1, R9
@@ -1137,15 +1255,23 @@ finish163:
 	VBIF V17.B16, V24.B16, V2.B16
 	WORD $0x4e23e471 // FCMEQ.4S V17, V3, V3
 	VBIF V17.B16, V24.B16, V3.B16
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
-	FMOVD F0, 0(R7)
 	WORD $0x0e216821 // FCVTN.4H.4S V1, V1
-	FMOVD F1, 8(R7)
 	WORD $0x0e216842 // FCVTN.4H.4S V2, V2
-	FMOVD F2, 16(R7)
 	WORD $0x0e216863 // FCVTN.4H.4S V3, V3
+	ADD R3<<1, R0, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
 	FMOVD F3, 24(R7)
+	CBZ R10, stored170
+	ADD R3<<1, R10, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
+	FMOVD F3, 24(R7)
+
+stored170:
 	MOVD R5, R3
 	B loop161
 
@@ -1175,9 +1301,14 @@ terms172:
 finish173:
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored180
+	ADD R3<<1, R10, R7
+	FMOVD F0, 0(R7)
+
+stored180:
 	MOVD R5, R3
 	B loop171
 
@@ -1207,9 +1338,14 @@ terms182:
 finish183:
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored190
+	ADD R3<<1, R10, R7
+	FMOVS F0, 0(R7)
+
+stored190:
 	MOVD R5, R3
 	B loop181
 
@@ -1241,24 +1377,30 @@ terms192:
 finish193:
 	WORD $0x4e20e411 // FCMEQ.4S V17, V0, V0
 	VBIF V17.B16, V24.B16, V0.B16
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
 	VST1 V0.H[0], (R7)
+	CBZ R10, stored200
+	ADD R3<<1, R10, R7
+	VST1 V0.H[0], (R7)
+
+stored200:
 	MOVD R5, R3
 	B loop191
 
 done194:
 	RET
 
-// func neonProdF16(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonProdF16(SB), NOSPLIT, $0-56
+// func neonProdF16(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonProdF16(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
-	MOVBU wide+40(FP), R8
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
+	MOVBU wide+48(FP), R8
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
 	MOVD $1, R9
@@ -1345,17 +1487,29 @@ finish203:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored210
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
 	B stored210
 
 narrow209:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
-	FMOVD F0, 0(R7)
 	WORD $0x0e216821 // FCVTN.4H.4S V1, V1
-	FMOVD F1, 8(R7)
 	WORD $0x0e216842 // FCVTN.4H.4S V2, V2
-	FMOVD F2, 16(R7)
 	WORD $0x0e216863 // FCVTN.4H.4S V3, V3
+	ADD R3<<1, R0, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
+	FMOVD F3, 24(R7)
+	CBZ R10, stored210
+	ADD R3<<1, R10, R7
+	FMOVD F0, 0(R7)
+	FMOVD F1, 8(R7)
+	FMOVD F2, 16(R7)
 	FMOVD F3, 24(R7)
 
 stored210:
@@ -1410,11 +1564,17 @@ finish213:
 	CBZ R8, narrow219
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored220
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
 	B stored220
 
 narrow219:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	FMOVD F0, 0(R7)
+	CBZ R10, stored220
+	ADD R3<<1, R10, R7
 	FMOVD F0, 0(R7)
 
 stored220:
@@ -1469,11 +1629,17 @@ finish223:
 	CBZ R8, narrow229
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored230
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
 	B stored230
 
 narrow229:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	FMOVS F0, 0(R7)
+	CBZ R10, stored230
+	ADD R3<<1, R10, R7
 	FMOVS F0, 0(R7)
 
 stored230:
@@ -1530,11 +1696,17 @@ finish233:
 	CBZ R8, narrow239
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored240
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
 	B stored240
 
 narrow239:
-	ADD R3<<1, R0, R7
 	WORD $0x0e216800 // FCVTN.4H.4S V0, V0
+	ADD R3<<1, R0, R7
+	VST1 V0.H[0], (R7)
+	CBZ R10, stored240
+	ADD R3<<1, R10, R7
 	VST1 V0.H[0], (R7)
 
 stored240:

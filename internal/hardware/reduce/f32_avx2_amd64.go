@@ -5,19 +5,19 @@
 package reduce
 
 //go:noescape
-func avx2SumF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2SumF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2DivideF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2DivideF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MultiplyF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MultiplyF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2ProdF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2ProdF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MinF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MinF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MaxF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MaxF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

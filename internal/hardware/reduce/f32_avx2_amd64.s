@@ -4,45 +4,46 @@
 
 #include "textflag.h"
 
-// func avx2SumF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2SumF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2SumF32(SB), NOSPLIT, $0-56
+TEXT ·avx2SumF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
 
 loop1:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done2
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	VMOVUPS 64(R10), Y3
+	VMOVUPS 96(R10), Y4
 
 terms5:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish6
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y5
 	VADDPS  Y5, Y1, Y1
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VADDPS  Y5, Y2, Y2
-	VMOVUPS 64(R9), Y5
+	VMOVUPS 64(R10), Y5
 	VADDPS  Y5, Y3, Y3
-	VMOVUPS 96(R9), Y5
+	VMOVUPS 96(R10), Y5
 	VADDPS  Y5, Y4, Y4
 	JMP     terms5
 
@@ -55,172 +56,206 @@ finish6:
 	VBLENDVPS Y5, Y0, Y3, Y3
 	VCMPPS    $0x03, Y4, Y4, Y5
 	VBLENDVPS Y5, Y0, Y4, Y4
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
-	VMOVUPS   Y2, 32(R9)
-	VMOVUPS   Y3, 64(R9)
-	VMOVUPS   Y4, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop1
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done10
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+
+done10:
+	MOVQ R8, SI
+	JMP  loop1
 
 done2:
 loop11:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done12
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
 
 terms15:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish16
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 	VADDPS  Y2, Y1, Y1
 	JMP     terms15
 
 finish16:
 	VCMPPS    $0x03, Y1, Y1, Y2
 	VBLENDVPS Y2, Y0, Y1, Y1
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
-	MOVQ      DI, BX
-	JMP       loop11
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	TESTQ     CX, CX
+	JEQ       done20
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+
+done20:
+	MOVQ R8, SI
+	JMP  loop11
 
 done12:
 loop21:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done22
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X1
 
 terms25:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish26
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X2
 	VADDPS  X2, X1, X1
 	JMP     terms25
 
 finish26:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop21
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done30
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X1, (R10)
+
+done30:
+	MOVQ R8, SI
+	JMP  loop21
 
 done22:
 loop31:
-	LEAQ  2(BX), DI
-	CMPQ  DI, SI
+	LEAQ  2(SI), R8
+	CMPQ  R8, DI
 	JGT   done32
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X1
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X1
 
 terms35:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish36
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X2
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X2
 	VADDPS X2, X1, X1
 	JMP    terms35
 
 finish36:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop31
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done40
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X1, (R10)
+
+done40:
+	MOVQ R8, SI
+	JMP  loop31
 
 done32:
 loop41:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done42
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X1
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X1
 
 terms45:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish46
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X2
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X2
 	VADDPS X2, X1, X1
 	JMP    terms45
 
 finish46:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop41
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done50
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X1, (R10)
+
+done50:
+	MOVQ R8, SI
+	JMP  loop41
 
 done42:
 	VZEROUPPER
 	RET
 
-// func avx2DivideF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2DivideF32(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
 
 loop51:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done52
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	VMOVUPS 64(R9), Y4
-	VMOVUPS 96(R9), Y5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
+	VMOVUPS 32(R10), Y3
+	VMOVUPS 64(R10), Y4
+	VMOVUPS 96(R10), Y5
 
 terms55:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish56
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y6
 	VADDPS  Y6, Y2, Y2
-	VMOVUPS 32(R9), Y6
+	VMOVUPS 32(R10), Y6
 	VADDPS  Y6, Y3, Y3
-	VMOVUPS 64(R9), Y6
+	VMOVUPS 64(R10), Y6
 	VADDPS  Y6, Y4, Y4
-	VMOVUPS 96(R9), Y6
+	VMOVUPS 96(R10), Y6
 	VADDPS  Y6, Y5, Y5
 	JMP     terms55
 
@@ -237,31 +272,40 @@ finish56:
 	VDIVPS    Y1, Y5, Y5
 	VCMPPS    $0x03, Y5, Y5, Y6
 	VBLENDVPS Y6, Y0, Y5, Y5
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y2, (R9)
-	VMOVUPS   Y3, 32(R9)
-	VMOVUPS   Y4, 64(R9)
-	VMOVUPS   Y5, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop51
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done60
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+
+done60:
+	MOVQ R8, SI
+	JMP  loop51
 
 done52:
 loop61:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done62
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 
 terms65:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish66
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y3
 	VADDPS  Y3, Y2, Y2
 	JMP     terms65
 
@@ -269,28 +313,34 @@ finish66:
 	VDIVPS    Y1, Y2, Y2
 	VCMPPS    $0x03, Y2, Y2, Y3
 	VBLENDVPS Y3, Y0, Y2, Y2
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y2, (R9)
-	MOVQ      DI, BX
-	JMP       loop61
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	TESTQ     CX, CX
+	JEQ       done70
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+
+done70:
+	MOVQ R8, SI
+	JMP  loop61
 
 done62:
 loop71:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done72
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X2
 
 terms75:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish76
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X3
 	VADDPS  X3, X2, X2
 	JMP     terms75
 
@@ -298,28 +348,34 @@ finish76:
 	VDIVPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop71
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done80
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X2, (R10)
+
+done80:
+	MOVQ R8, SI
+	JMP  loop71
 
 done72:
 loop81:
-	LEAQ  2(BX), DI
-	CMPQ  DI, SI
+	LEAQ  2(SI), R8
+	CMPQ  R8, DI
 	JGT   done82
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X2
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X2
 
 terms85:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish86
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X3
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X3
 	VADDPS X3, X2, X2
 	JMP    terms85
 
@@ -327,28 +383,34 @@ finish86:
 	VDIVPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop81
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done90
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X2, (R10)
+
+done90:
+	MOVQ R8, SI
+	JMP  loop81
 
 done82:
 loop91:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done92
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X2
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X2
 
 terms95:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish96
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X3
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X3
 	VADDPS X3, X2, X2
 	JMP    terms95
 
@@ -356,57 +418,64 @@ finish96:
 	VDIVPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop91
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done100
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X2, (R10)
+
+done100:
+	MOVQ R8, SI
+	JMP  loop91
 
 done92:
 	VZEROUPPER
 	RET
 
-// func avx2MultiplyF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MultiplyF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MultiplyF32(SB), NOSPLIT, $0-56
+TEXT ·avx2MultiplyF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
 
 loop101:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done102
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	VMOVUPS 64(R9), Y4
-	VMOVUPS 96(R9), Y5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
+	VMOVUPS 32(R10), Y3
+	VMOVUPS 64(R10), Y4
+	VMOVUPS 96(R10), Y5
 
 terms105:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish106
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y6
 	VADDPS  Y6, Y2, Y2
-	VMOVUPS 32(R9), Y6
+	VMOVUPS 32(R10), Y6
 	VADDPS  Y6, Y3, Y3
-	VMOVUPS 64(R9), Y6
+	VMOVUPS 64(R10), Y6
 	VADDPS  Y6, Y4, Y4
-	VMOVUPS 96(R9), Y6
+	VMOVUPS 96(R10), Y6
 	VADDPS  Y6, Y5, Y5
 	JMP     terms105
 
@@ -423,31 +492,40 @@ finish106:
 	VMULPS    Y1, Y5, Y5
 	VCMPPS    $0x03, Y5, Y5, Y6
 	VBLENDVPS Y6, Y0, Y5, Y5
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y2, (R9)
-	VMOVUPS   Y3, 32(R9)
-	VMOVUPS   Y4, 64(R9)
-	VMOVUPS   Y5, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop101
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done110
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+
+done110:
+	MOVQ R8, SI
+	JMP  loop101
 
 done102:
 loop111:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done112
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 
 terms115:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish116
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y3
 	VADDPS  Y3, Y2, Y2
 	JMP     terms115
 
@@ -455,28 +533,34 @@ finish116:
 	VMULPS    Y1, Y2, Y2
 	VCMPPS    $0x03, Y2, Y2, Y3
 	VBLENDVPS Y3, Y0, Y2, Y2
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y2, (R9)
-	MOVQ      DI, BX
-	JMP       loop111
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	TESTQ     CX, CX
+	JEQ       done120
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+
+done120:
+	MOVQ R8, SI
+	JMP  loop111
 
 done112:
 loop121:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done122
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X2
 
 terms125:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish126
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X3
 	VADDPS  X3, X2, X2
 	JMP     terms125
 
@@ -484,28 +568,34 @@ finish126:
 	VMULPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop121
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done130
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X2, (R10)
+
+done130:
+	MOVQ R8, SI
+	JMP  loop121
 
 done122:
 loop131:
-	LEAQ  2(BX), DI
-	CMPQ  DI, SI
+	LEAQ  2(SI), R8
+	CMPQ  R8, DI
 	JGT   done132
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X2
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X2
 
 terms135:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish136
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X3
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X3
 	VADDPS X3, X2, X2
 	JMP    terms135
 
@@ -513,28 +603,34 @@ finish136:
 	VMULPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop131
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done140
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X2, (R10)
+
+done140:
+	MOVQ R8, SI
+	JMP  loop131
 
 done132:
 loop141:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done142
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X2
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X2
 
 terms145:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish146
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X3
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X3
 	VADDPS X3, X2, X2
 	JMP    terms145
 
@@ -542,54 +638,61 @@ finish146:
 	VMULPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop141
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done150
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X2, (R10)
+
+done150:
+	MOVQ R8, SI
+	JMP  loop141
 
 done142:
 	VZEROUPPER
 	RET
 
-// func avx2ProdF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2ProdF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2ProdF32(SB), NOSPLIT, $0-56
+TEXT ·avx2ProdF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
 
 loop151:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done152
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	VMOVUPS 64(R10), Y3
+	VMOVUPS 96(R10), Y4
 
 terms155:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish156
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y5
 	VMULPS  Y5, Y1, Y1
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VMULPS  Y5, Y2, Y2
-	VMOVUPS 64(R9), Y5
+	VMOVUPS 64(R10), Y5
 	VMULPS  Y5, Y3, Y3
-	VMOVUPS 96(R9), Y5
+	VMOVUPS 96(R10), Y5
 	VMULPS  Y5, Y4, Y4
 	JMP     terms155
 
@@ -602,175 +705,209 @@ finish156:
 	VBLENDVPS Y5, Y0, Y3, Y3
 	VCMPPS    $0x03, Y4, Y4, Y5
 	VBLENDVPS Y5, Y0, Y4, Y4
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
-	VMOVUPS   Y2, 32(R9)
-	VMOVUPS   Y3, 64(R9)
-	VMOVUPS   Y4, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop151
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done160
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+
+done160:
+	MOVQ R8, SI
+	JMP  loop151
 
 done152:
 loop161:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done162
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
 
 terms165:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish166
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 	VMULPS  Y2, Y1, Y1
 	JMP     terms165
 
 finish166:
 	VCMPPS    $0x03, Y1, Y1, Y2
 	VBLENDVPS Y2, Y0, Y1, Y1
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
-	MOVQ      DI, BX
-	JMP       loop161
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	TESTQ     CX, CX
+	JEQ       done170
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+
+done170:
+	MOVQ R8, SI
+	JMP  loop161
 
 done162:
 loop171:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done172
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X1
 
 terms175:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish176
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X2
 	VMULPS  X2, X1, X1
 	JMP     terms175
 
 finish176:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop171
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done180
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X1, (R10)
+
+done180:
+	MOVQ R8, SI
+	JMP  loop171
 
 done172:
 loop181:
-	LEAQ  2(BX), DI
-	CMPQ  DI, SI
+	LEAQ  2(SI), R8
+	CMPQ  R8, DI
 	JGT   done182
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X1
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X1
 
 terms185:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish186
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X2
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X2
 	VMULPS X2, X1, X1
 	JMP    terms185
 
 finish186:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop181
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done190
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X1, (R10)
+
+done190:
+	MOVQ R8, SI
+	JMP  loop181
 
 done182:
 loop191:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done192
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X1
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X1
 
 terms195:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish196
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X2
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X2
 	VMULPS X2, X1, X1
 	JMP    terms195
 
 finish196:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop191
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done200
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X1, (R10)
+
+done200:
+	MOVQ R8, SI
+	JMP  loop191
 
 done192:
 	VZEROUPPER
 	RET
 
-// func avx2MinF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MinF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MinF32(SB), NOSPLIT, $0-56
+TEXT ·avx2MinF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
 
 loop201:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done202
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	VMOVUPS 64(R10), Y3
+	VMOVUPS 96(R10), Y4
 
 terms205:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish206
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y5
 	VMINPS  Y5, Y1, Y6
 	VMINPS  Y1, Y5, Y1
 	VORPS   Y6, Y1, Y1
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VMINPS  Y5, Y2, Y6
 	VMINPS  Y2, Y5, Y2
 	VORPS   Y6, Y2, Y2
-	VMOVUPS 64(R9), Y5
+	VMOVUPS 64(R10), Y5
 	VMINPS  Y5, Y3, Y6
 	VMINPS  Y3, Y5, Y3
 	VORPS   Y6, Y3, Y3
-	VMOVUPS 96(R9), Y5
+	VMOVUPS 96(R10), Y5
 	VMINPS  Y5, Y4, Y6
 	VMINPS  Y4, Y5, Y4
 	VORPS   Y6, Y4, Y4
@@ -785,31 +922,40 @@ finish206:
 	VBLENDVPS Y5, Y0, Y3, Y3
 	VCMPPS    $0x03, Y4, Y4, Y5
 	VBLENDVPS Y5, Y0, Y4, Y4
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
-	VMOVUPS   Y2, 32(R9)
-	VMOVUPS   Y3, 64(R9)
-	VMOVUPS   Y4, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop201
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done210
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+
+done210:
+	MOVQ R8, SI
+	JMP  loop201
 
 done202:
 loop211:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done212
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
 
 terms215:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish216
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 	VMINPS  Y2, Y1, Y3
 	VMINPS  Y1, Y2, Y1
 	VORPS   Y3, Y1, Y1
@@ -818,28 +964,34 @@ terms215:
 finish216:
 	VCMPPS    $0x03, Y1, Y1, Y2
 	VBLENDVPS Y2, Y0, Y1, Y1
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y1, (R9)
-	MOVQ      DI, BX
-	JMP       loop211
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+	TESTQ     CX, CX
+	JEQ       done220
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y1, (R10)
+
+done220:
+	MOVQ R8, SI
+	JMP  loop211
 
 done212:
 loop221:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done222
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X1
 
 terms225:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish226
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X2
 	VMINPS  X2, X1, X3
 	VMINPS  X1, X2, X1
 	VORPS   X3, X1, X1
@@ -848,28 +1000,34 @@ terms225:
 finish226:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop221
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done230
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X1, (R10)
+
+done230:
+	MOVQ R8, SI
+	JMP  loop221
 
 done222:
 loop231:
-	LEAQ  2(BX), DI
-	CMPQ  DI, SI
+	LEAQ  2(SI), R8
+	CMPQ  R8, DI
 	JGT   done232
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X1
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X1
 
 terms235:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish236
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X2
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X2
 	VMINPS X2, X1, X3
 	VMINPS X1, X2, X1
 	VORPS  X3, X1, X1
@@ -878,28 +1036,34 @@ terms235:
 finish236:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop231
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done240
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X1, (R10)
+
+done240:
+	MOVQ R8, SI
+	JMP  loop231
 
 done232:
 loop241:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done242
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X1
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X1
 
 terms245:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish246
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X2
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X2
 	VMINPS X2, X1, X3
 	VMINPS X1, X2, X1
 	VORPS  X3, X1, X1
@@ -908,70 +1072,77 @@ terms245:
 finish246:
 	VCMPPS    $0x03, X1, X1, X2
 	VBLENDVPS X2, X0, X1, X1
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop241
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done250
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X1, (R10)
+
+done250:
+	MOVQ R8, SI
+	JMP  loop241
 
 done242:
 	VZEROUPPER
 	RET
 
-// func avx2MaxF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MaxF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MaxF32(SB), NOSPLIT, $0-56
+TEXT ·avx2MaxF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVL         $0x80000000, DI
-	VMOVD        DI, X1
+	MOVL         $0x80000000, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
 
 loop251:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done252
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 	VXORPS  Y1, Y2, Y2
-	VMOVUPS 32(R9), Y3
+	VMOVUPS 32(R10), Y3
 	VXORPS  Y1, Y3, Y3
-	VMOVUPS 64(R9), Y4
+	VMOVUPS 64(R10), Y4
 	VXORPS  Y1, Y4, Y4
-	VMOVUPS 96(R9), Y5
+	VMOVUPS 96(R10), Y5
 	VXORPS  Y1, Y5, Y5
 
 terms255:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish256
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y6
 	VXORPS  Y1, Y6, Y6
 	VMINPS  Y6, Y2, Y7
 	VMINPS  Y2, Y6, Y2
 	VORPS   Y7, Y2, Y2
-	VMOVUPS 32(R9), Y6
+	VMOVUPS 32(R10), Y6
 	VXORPS  Y1, Y6, Y6
 	VMINPS  Y6, Y3, Y7
 	VMINPS  Y3, Y6, Y3
 	VORPS   Y7, Y3, Y3
-	VMOVUPS 64(R9), Y6
+	VMOVUPS 64(R10), Y6
 	VXORPS  Y1, Y6, Y6
 	VMINPS  Y6, Y4, Y7
 	VMINPS  Y4, Y6, Y4
 	VORPS   Y7, Y4, Y4
-	VMOVUPS 96(R9), Y6
+	VMOVUPS 96(R10), Y6
 	VXORPS  Y1, Y6, Y6
 	VMINPS  Y6, Y5, Y7
 	VMINPS  Y5, Y6, Y5
@@ -991,32 +1162,41 @@ finish256:
 	VXORPS    Y1, Y5, Y5
 	VCMPPS    $0x03, Y5, Y5, Y6
 	VBLENDVPS Y6, Y0, Y5, Y5
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y2, (R9)
-	VMOVUPS   Y3, 32(R9)
-	VMOVUPS   Y4, 64(R9)
-	VMOVUPS   Y5, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop251
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done260
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+
+done260:
+	MOVQ R8, SI
+	JMP  loop251
 
 done252:
 loop261:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done262
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 	VXORPS  Y1, Y2, Y2
 
 terms265:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish266
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y3
 	VXORPS  Y1, Y3, Y3
 	VMINPS  Y3, Y2, Y4
 	VMINPS  Y2, Y3, Y2
@@ -1027,29 +1207,35 @@ finish266:
 	VXORPS    Y1, Y2, Y2
 	VCMPPS    $0x03, Y2, Y2, Y3
 	VBLENDVPS Y3, Y0, Y2, Y2
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   Y2, (R9)
-	MOVQ      DI, BX
-	JMP       loop261
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+	TESTQ     CX, CX
+	JEQ       done270
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   Y2, (R10)
+
+done270:
+	MOVQ R8, SI
+	JMP  loop261
 
 done262:
 loop271:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done272
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X2
 	VXORPS  X1, X2, X2
 
 terms275:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish276
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X3
 	VXORPS  X1, X3, X3
 	VMINPS  X3, X2, X4
 	VMINPS  X2, X3, X2
@@ -1060,29 +1246,35 @@ finish276:
 	VXORPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	LEAQ      (AX)(BX*4), R9
-	VMOVUPS   X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop271
+	LEAQ      (AX)(SI*4), R10
+	VMOVUPS   X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done280
+	LEAQ      (CX)(SI*4), R10
+	VMOVUPS   X2, (R10)
+
+done280:
+	MOVQ R8, SI
+	JMP  loop271
 
 done272:
 loop281:
-	LEAQ   2(BX), DI
-	CMPQ   DI, SI
+	LEAQ   2(SI), R8
+	CMPQ   R8, DI
 	JGT    done282
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X2
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X2
 	VXORPS X1, X2, X2
 
 terms285:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish286
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X3
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X3
 	VXORPS X1, X3, X3
 	VMINPS X3, X2, X4
 	VMINPS X2, X3, X2
@@ -1093,29 +1285,35 @@ finish286:
 	VXORPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	LEAQ      (AX)(BX*4), R9
-	VMOVQ     X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop281
+	LEAQ      (AX)(SI*4), R10
+	VMOVQ     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done290
+	LEAQ      (CX)(SI*4), R10
+	VMOVQ     X2, (R10)
+
+done290:
+	MOVQ R8, SI
+	JMP  loop281
 
 done282:
 loop291:
-	LEAQ   1(BX), DI
-	CMPQ   DI, SI
+	LEAQ   1(SI), R8
+	CMPQ   R8, DI
 	JGT    done292
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X2
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X2
 	VXORPS X1, X2, X2
 
 terms295:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish296
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X3
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X3
 	VXORPS X1, X3, X3
 	VMINPS X3, X2, X4
 	VMINPS X2, X3, X2
@@ -1126,10 +1324,16 @@ finish296:
 	VXORPS    X1, X2, X2
 	VCMPPS    $0x03, X2, X2, X3
 	VBLENDVPS X3, X0, X2, X2
-	LEAQ      (AX)(BX*4), R9
-	VMOVD     X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop291
+	LEAQ      (AX)(SI*4), R10
+	VMOVD     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done300
+	LEAQ      (CX)(SI*4), R10
+	VMOVD     X2, (R10)
+
+done300:
+	MOVQ R8, SI
+	JMP  loop291
 
 done292:
 	VZEROUPPER

@@ -4,45 +4,46 @@
 
 #include "textflag.h"
 
-// func avx512SumF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512SumF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512SumF32(SB), NOSPLIT, $0-56
+TEXT ·avx512SumF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
 
 loop1:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done2
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
-	VMOVUPS 64(R9), Z2
-	VMOVUPS 128(R9), Z3
-	VMOVUPS 192(R9), Z4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
+	VMOVUPS 64(R10), Z2
+	VMOVUPS 128(R10), Z3
+	VMOVUPS 192(R10), Z4
 
 terms5:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish6
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z5
 	VADDPS  Z5, Z1, Z1
-	VMOVUPS 64(R9), Z5
+	VMOVUPS 64(R10), Z5
 	VADDPS  Z5, Z2, Z2
-	VMOVUPS 128(R9), Z5
+	VMOVUPS 128(R10), Z5
 	VADDPS  Z5, Z3, Z3
-	VMOVUPS 192(R9), Z5
+	VMOVUPS 192(R10), Z5
 	VADDPS  Z5, Z4, Z4
 	JMP     terms5
 
@@ -55,114 +56,135 @@ finish6:
 	VMOVAPS Z0, K1, Z3
 	VCMPPS  $0x03, Z4, Z4, K1
 	VMOVAPS Z0, K1, Z4
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
-	VMOVUPS Z2, 64(R9)
-	VMOVUPS Z3, 128(R9)
-	VMOVUPS Z4, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop1
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done10
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
+
+done10:
+	MOVQ R8, SI
+	JMP  loop1
 
 done2:
 loop11:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done12
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
 
 terms15:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish16
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 	VADDPS  Z2, Z1, Z1
 	JMP     terms15
 
 finish16:
 	VCMPPS  $0x03, Z1, Z1, K1
 	VMOVAPS Z0, K1, Z1
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
-	MOVQ    DI, BX
-	JMP     loop11
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	TESTQ   CX, CX
+	JEQ     done20
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+
+done20:
+	MOVQ R8, SI
+	JMP  loop11
 
 done12:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done21
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z1
 
 terms24:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish25
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z2
 	VADDPS      Z2, Z1, Z1
 	JMP         terms24
 
 finish25:
 	VCMPPS    $0x03, Z1, Z1, K2
 	VMOVAPS   Z0, K2, Z1
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z1, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z1, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done29
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z1, K1, (DI)
 
+done29:
 done21:
 	VZEROUPPER
 	RET
 
-// func avx512DivideF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512DivideF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512DivideF32(SB), NOSPLIT, $0-56
+TEXT ·avx512DivideF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
 
 loop30:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done31
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
-	VMOVUPS 64(R9), Z3
-	VMOVUPS 128(R9), Z4
-	VMOVUPS 192(R9), Z5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
+	VMOVUPS 64(R10), Z3
+	VMOVUPS 128(R10), Z4
+	VMOVUPS 192(R10), Z5
 
 terms34:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish35
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z6
 	VADDPS  Z6, Z2, Z2
-	VMOVUPS 64(R9), Z6
+	VMOVUPS 64(R10), Z6
 	VADDPS  Z6, Z3, Z3
-	VMOVUPS 128(R9), Z6
+	VMOVUPS 128(R10), Z6
 	VADDPS  Z6, Z4, Z4
-	VMOVUPS 192(R9), Z6
+	VMOVUPS 192(R10), Z6
 	VADDPS  Z6, Z5, Z5
 	JMP     terms34
 
@@ -179,31 +201,40 @@ finish35:
 	VDIVPS  Z1, Z5, Z5
 	VCMPPS  $0x03, Z5, Z5, K1
 	VMOVAPS Z0, K1, Z5
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	VMOVUPS Z4, 128(R9)
-	VMOVUPS Z5, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop30
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	VMOVUPS Z4, 128(R10)
+	VMOVUPS Z5, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done39
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	VMOVUPS Z4, 128(R10)
+	VMOVUPS Z5, 192(R10)
+
+done39:
+	MOVQ R8, SI
+	JMP  loop30
 
 done31:
 loop40:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done41
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 
 terms44:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish45
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z3
 	VADDPS  Z3, Z2, Z2
 	JMP     terms44
 
@@ -211,28 +242,34 @@ finish45:
 	VDIVPS  Z1, Z2, Z2
 	VCMPPS  $0x03, Z2, Z2, K1
 	VMOVAPS Z0, K1, Z2
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z2, (R9)
-	MOVQ    DI, BX
-	JMP     loop40
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	TESTQ   CX, CX
+	JEQ     done49
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+
+done49:
+	MOVQ R8, SI
+	JMP  loop40
 
 done41:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done50
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z2
 
 terms53:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish54
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z3
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z3
 	VADDPS      Z3, Z2, Z2
 	JMP         terms53
 
@@ -240,55 +277,61 @@ finish54:
 	VDIVPS    Z1, Z2, Z2
 	VCMPPS    $0x03, Z2, Z2, K2
 	VMOVAPS   Z0, K2, Z2
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z2, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z2, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done58
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z2, K1, (DI)
 
+done58:
 done50:
 	VZEROUPPER
 	RET
 
-// func avx512MultiplyF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MultiplyF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512MultiplyF32(SB), NOSPLIT, $0-56
+TEXT ·avx512MultiplyF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
 
 loop59:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done60
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
-	VMOVUPS 64(R9), Z3
-	VMOVUPS 128(R9), Z4
-	VMOVUPS 192(R9), Z5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
+	VMOVUPS 64(R10), Z3
+	VMOVUPS 128(R10), Z4
+	VMOVUPS 192(R10), Z5
 
 terms63:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish64
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z6
 	VADDPS  Z6, Z2, Z2
-	VMOVUPS 64(R9), Z6
+	VMOVUPS 64(R10), Z6
 	VADDPS  Z6, Z3, Z3
-	VMOVUPS 128(R9), Z6
+	VMOVUPS 128(R10), Z6
 	VADDPS  Z6, Z4, Z4
-	VMOVUPS 192(R9), Z6
+	VMOVUPS 192(R10), Z6
 	VADDPS  Z6, Z5, Z5
 	JMP     terms63
 
@@ -305,31 +348,40 @@ finish64:
 	VMULPS  Z1, Z5, Z5
 	VCMPPS  $0x03, Z5, Z5, K1
 	VMOVAPS Z0, K1, Z5
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	VMOVUPS Z4, 128(R9)
-	VMOVUPS Z5, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop59
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	VMOVUPS Z4, 128(R10)
+	VMOVUPS Z5, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done68
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	VMOVUPS Z4, 128(R10)
+	VMOVUPS Z5, 192(R10)
+
+done68:
+	MOVQ R8, SI
+	JMP  loop59
 
 done60:
 loop69:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done70
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 
 terms73:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish74
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z3
 	VADDPS  Z3, Z2, Z2
 	JMP     terms73
 
@@ -337,28 +389,34 @@ finish74:
 	VMULPS  Z1, Z2, Z2
 	VCMPPS  $0x03, Z2, Z2, K1
 	VMOVAPS Z0, K1, Z2
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z2, (R9)
-	MOVQ    DI, BX
-	JMP     loop69
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	TESTQ   CX, CX
+	JEQ     done78
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+
+done78:
+	MOVQ R8, SI
+	JMP  loop69
 
 done70:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done79
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z2
 
 terms82:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish83
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z3
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z3
 	VADDPS      Z3, Z2, Z2
 	JMP         terms82
 
@@ -366,52 +424,58 @@ finish83:
 	VMULPS    Z1, Z2, Z2
 	VCMPPS    $0x03, Z2, Z2, K2
 	VMOVAPS   Z0, K2, Z2
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z2, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z2, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done87
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z2, K1, (DI)
 
+done87:
 done79:
 	VZEROUPPER
 	RET
 
-// func avx512ProdF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512ProdF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512ProdF32(SB), NOSPLIT, $0-56
+TEXT ·avx512ProdF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
 
 loop88:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done89
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
-	VMOVUPS 64(R9), Z2
-	VMOVUPS 128(R9), Z3
-	VMOVUPS 192(R9), Z4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
+	VMOVUPS 64(R10), Z2
+	VMOVUPS 128(R10), Z3
+	VMOVUPS 192(R10), Z4
 
 terms92:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish93
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z5
 	VMULPS  Z5, Z1, Z1
-	VMOVUPS 64(R9), Z5
+	VMOVUPS 64(R10), Z5
 	VMULPS  Z5, Z2, Z2
-	VMOVUPS 128(R9), Z5
+	VMOVUPS 128(R10), Z5
 	VMULPS  Z5, Z3, Z3
-	VMOVUPS 192(R9), Z5
+	VMOVUPS 192(R10), Z5
 	VMULPS  Z5, Z4, Z4
 	JMP     terms92
 
@@ -424,117 +488,138 @@ finish93:
 	VMOVAPS Z0, K1, Z3
 	VCMPPS  $0x03, Z4, Z4, K1
 	VMOVAPS Z0, K1, Z4
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
-	VMOVUPS Z2, 64(R9)
-	VMOVUPS Z3, 128(R9)
-	VMOVUPS Z4, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop88
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done97
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
+
+done97:
+	MOVQ R8, SI
+	JMP  loop88
 
 done89:
 loop98:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done99
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
 
 terms102:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish103
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 	VMULPS  Z2, Z1, Z1
 	JMP     terms102
 
 finish103:
 	VCMPPS  $0x03, Z1, Z1, K1
 	VMOVAPS Z0, K1, Z1
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
-	MOVQ    DI, BX
-	JMP     loop98
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	TESTQ   CX, CX
+	JEQ     done107
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+
+done107:
+	MOVQ R8, SI
+	JMP  loop98
 
 done99:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done108
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z1
 
 terms111:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish112
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z2
 	VMULPS      Z2, Z1, Z1
 	JMP         terms111
 
 finish112:
 	VCMPPS    $0x03, Z1, Z1, K2
 	VMOVAPS   Z0, K2, Z1
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z1, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z1, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done116
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z1, K1, (DI)
 
+done116:
 done108:
 	VZEROUPPER
 	RET
 
-// func avx512MinF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MinF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·avx512MinF32(SB), NOSPLIT, $0-56
+TEXT ·avx512MinF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
 
 loop117:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done118
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
-	VMOVUPS 64(R9), Z2
-	VMOVUPS 128(R9), Z3
-	VMOVUPS 192(R9), Z4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
+	VMOVUPS 64(R10), Z2
+	VMOVUPS 128(R10), Z3
+	VMOVUPS 192(R10), Z4
 
 terms121:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish122
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z5
 	VMINPS  Z5, Z1, Z6
 	VMINPS  Z1, Z5, Z1
 	VORPS   Z6, Z1, Z1
-	VMOVUPS 64(R9), Z5
+	VMOVUPS 64(R10), Z5
 	VMINPS  Z5, Z2, Z6
 	VMINPS  Z2, Z5, Z2
 	VORPS   Z6, Z2, Z2
-	VMOVUPS 128(R9), Z5
+	VMOVUPS 128(R10), Z5
 	VMINPS  Z5, Z3, Z6
 	VMINPS  Z3, Z5, Z3
 	VORPS   Z6, Z3, Z3
-	VMOVUPS 192(R9), Z5
+	VMOVUPS 192(R10), Z5
 	VMINPS  Z5, Z4, Z6
 	VMINPS  Z4, Z5, Z4
 	VORPS   Z6, Z4, Z4
@@ -549,31 +634,40 @@ finish122:
 	VMOVAPS Z0, K1, Z3
 	VCMPPS  $0x03, Z4, Z4, K1
 	VMOVAPS Z0, K1, Z4
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
-	VMOVUPS Z2, 64(R9)
-	VMOVUPS Z3, 128(R9)
-	VMOVUPS Z4, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop117
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done126
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	VMOVUPS Z2, 64(R10)
+	VMOVUPS Z3, 128(R10)
+	VMOVUPS Z4, 192(R10)
+
+done126:
+	MOVQ R8, SI
+	JMP  loop117
 
 done118:
 loop127:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done128
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
 
 terms131:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish132
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 	VMINPS  Z2, Z1, Z3
 	VMINPS  Z1, Z2, Z1
 	VORPS   Z3, Z1, Z1
@@ -582,28 +676,34 @@ terms131:
 finish132:
 	VCMPPS  $0x03, Z1, Z1, K1
 	VMOVAPS Z0, K1, Z1
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z1, (R9)
-	MOVQ    DI, BX
-	JMP     loop127
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+	TESTQ   CX, CX
+	JEQ     done136
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z1, (R10)
+
+done136:
+	MOVQ R8, SI
+	JMP  loop127
 
 done128:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done137
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z1
 
 terms140:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish141
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z2
 	VMINPS      Z2, Z1, Z3
 	VMINPS      Z1, Z2, Z1
 	VORPS       Z3, Z1, Z1
@@ -612,68 +712,74 @@ terms140:
 finish141:
 	VCMPPS    $0x03, Z1, Z1, K2
 	VMOVAPS   Z0, K2, Z1
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z1, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z1, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done145
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z1, K1, (DI)
 
+done145:
 done137:
 	VZEROUPPER
 	RET
 
-// func avx512MaxF32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MaxF32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·avx512MaxF32(SB), NOSPLIT, $0-56
+TEXT ·avx512MaxF32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVL         $0x7fc00000, DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVL         $0x7fc00000, R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVL         $0x80000000, DI
-	VMOVD        DI, X1
+	MOVL         $0x80000000, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
 
 loop146:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done147
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 	VXORPS  Z1, Z2, Z2
-	VMOVUPS 64(R9), Z3
+	VMOVUPS 64(R10), Z3
 	VXORPS  Z1, Z3, Z3
-	VMOVUPS 128(R9), Z4
+	VMOVUPS 128(R10), Z4
 	VXORPS  Z1, Z4, Z4
-	VMOVUPS 192(R9), Z5
+	VMOVUPS 192(R10), Z5
 	VXORPS  Z1, Z5, Z5
 
 terms150:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish151
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z6
 	VXORPS  Z1, Z6, Z6
 	VMINPS  Z6, Z2, Z7
 	VMINPS  Z2, Z6, Z2
 	VORPS   Z7, Z2, Z2
-	VMOVUPS 64(R9), Z6
+	VMOVUPS 64(R10), Z6
 	VXORPS  Z1, Z6, Z6
 	VMINPS  Z6, Z3, Z7
 	VMINPS  Z3, Z6, Z3
 	VORPS   Z7, Z3, Z3
-	VMOVUPS 128(R9), Z6
+	VMOVUPS 128(R10), Z6
 	VXORPS  Z1, Z6, Z6
 	VMINPS  Z6, Z4, Z7
 	VMINPS  Z4, Z6, Z4
 	VORPS   Z7, Z4, Z4
-	VMOVUPS 192(R9), Z6
+	VMOVUPS 192(R10), Z6
 	VXORPS  Z1, Z6, Z6
 	VMINPS  Z6, Z5, Z7
 	VMINPS  Z5, Z6, Z5
@@ -693,32 +799,41 @@ finish151:
 	VXORPS  Z1, Z5, Z5
 	VCMPPS  $0x03, Z5, Z5, K1
 	VMOVAPS Z0, K1, Z5
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z2, (R9)
-	VMOVUPS Z3, 64(R9)
-	VMOVUPS Z4, 128(R9)
-	VMOVUPS Z5, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop146
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	VMOVUPS Z4, 128(R10)
+	VMOVUPS Z5, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done155
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	VMOVUPS Z3, 64(R10)
+	VMOVUPS Z4, 128(R10)
+	VMOVUPS Z5, 192(R10)
+
+done155:
+	MOVQ R8, SI
+	JMP  loop146
 
 done147:
 loop156:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done157
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 	VXORPS  Z1, Z2, Z2
 
 terms160:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish161
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z3
 	VXORPS  Z1, Z3, Z3
 	VMINPS  Z3, Z2, Z4
 	VMINPS  Z2, Z3, Z2
@@ -729,29 +844,35 @@ finish161:
 	VXORPS  Z1, Z2, Z2
 	VCMPPS  $0x03, Z2, Z2, K1
 	VMOVAPS Z0, K1, Z2
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z2, (R9)
-	MOVQ    DI, BX
-	JMP     loop156
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+	TESTQ   CX, CX
+	JEQ     done165
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z2, (R10)
+
+done165:
+	MOVQ R8, SI
+	JMP  loop156
 
 done157:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done166
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z2
 	VXORPS      Z1, Z2, Z2
 
 terms169:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish170
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z3
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z3
 	VXORPS      Z1, Z3, Z3
 	VMINPS      Z3, Z2, Z4
 	VMINPS      Z2, Z3, Z2
@@ -762,9 +883,14 @@ finish170:
 	VXORPS    Z1, Z2, Z2
 	VCMPPS    $0x03, Z2, Z2, K2
 	VMOVAPS   Z0, K2, Z2
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z2, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z2, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done174
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z2, K1, (DI)
 
+done174:
 done166:
 	VZEROUPPER
 	RET

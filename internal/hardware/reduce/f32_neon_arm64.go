@@ -5,19 +5,19 @@
 package reduce
 
 //go:noescape
-func neonSumF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonSumF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonDivideF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonDivideF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMultiplyF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMultiplyF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMinF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMinF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMaxF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMaxF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonProdF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonProdF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

@@ -4,14 +4,15 @@
 
 #include "textflag.h"
 
-// func neonSumF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonSumF32(SB), NOSPLIT, $0-56
+// func neonSumF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonSumF32(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
 
@@ -57,6 +58,14 @@ finish3:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored10
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored10:
 	MOVD R5, R3
 	B loop1
 
@@ -86,6 +95,11 @@ finish13:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored20
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored20:
 	MOVD R5, R3
 	B loop11
 
@@ -115,6 +129,11 @@ finish23:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored30
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
+
+stored30:
 	MOVD R5, R3
 	B loop21
 
@@ -144,23 +163,29 @@ finish33:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored40
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
+
+stored40:
 	MOVD R5, R3
 	B loop31
 
 done34:
 	RET
 
-// func neonDivideF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonDivideF32(SB), NOSPLIT, $0-56
+// func neonDivideF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonDivideF32(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
-	MOVD scale+48(FP), R9
+	MOVD scale+56(FP), R9
 	VDUP R9, V25.S4
 
 loop41:
@@ -209,6 +234,14 @@ finish43:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored50
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored50:
 	MOVD R5, R3
 	B loop41
 
@@ -239,6 +272,11 @@ finish53:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored60
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored60:
 	MOVD R5, R3
 	B loop51
 
@@ -269,6 +307,11 @@ finish63:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored70
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
+
+stored70:
 	MOVD R5, R3
 	B loop61
 
@@ -299,23 +342,29 @@ finish73:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored80
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
+
+stored80:
 	MOVD R5, R3
 	B loop71
 
 done74:
 	RET
 
-// func neonMultiplyF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMultiplyF32(SB), NOSPLIT, $0-56
+// func neonMultiplyF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMultiplyF32(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
-	MOVD scale+48(FP), R9
+	MOVD scale+56(FP), R9
 	VDUP R9, V25.S4
 
 loop81:
@@ -364,6 +413,14 @@ finish83:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored90
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored90:
 	MOVD R5, R3
 	B loop81
 
@@ -394,6 +451,11 @@ finish93:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored100
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored100:
 	MOVD R5, R3
 	B loop91
 
@@ -424,6 +486,11 @@ finish103:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored110
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
+
+stored110:
 	MOVD R5, R3
 	B loop101
 
@@ -454,20 +521,26 @@ finish113:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored120
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
+
+stored120:
 	MOVD R5, R3
 	B loop111
 
 done114:
 	RET
 
-// func neonMinF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMinF32(SB), NOSPLIT, $0-56
+// func neonMinF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMinF32(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
 
@@ -513,6 +586,14 @@ finish123:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored130
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored130:
 	MOVD R5, R3
 	B loop121
 
@@ -542,6 +623,11 @@ finish133:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored140
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored140:
 	MOVD R5, R3
 	B loop131
 
@@ -571,6 +657,11 @@ finish143:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored150
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
+
+stored150:
 	MOVD R5, R3
 	B loop141
 
@@ -600,20 +691,26 @@ finish153:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored160
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
+
+stored160:
 	MOVD R5, R3
 	B loop151
 
 done154:
 	RET
 
-// func neonMaxF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMaxF32(SB), NOSPLIT, $0-56
+// func neonMaxF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMaxF32(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
 
@@ -659,6 +756,14 @@ finish163:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored170
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored170:
 	MOVD R5, R3
 	B loop161
 
@@ -688,6 +793,11 @@ finish173:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored180
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored180:
 	MOVD R5, R3
 	B loop171
 
@@ -717,6 +827,11 @@ finish183:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored190
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
+
+stored190:
 	MOVD R5, R3
 	B loop181
 
@@ -746,20 +861,26 @@ finish193:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored200
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
+
+stored200:
 	MOVD R5, R3
 	B loop191
 
 done194:
 	RET
 
-// func neonProdF32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonProdF32(SB), NOSPLIT, $0-56
+// func neonProdF32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonProdF32(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7fc00000, R9
 	VDUP R9, V24.S4
 
@@ -805,6 +926,14 @@ finish203:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored210
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored210:
 	MOVD R5, R3
 	B loop201
 
@@ -834,6 +963,11 @@ finish213:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored220
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored220:
 	MOVD R5, R3
 	B loop211
 
@@ -863,6 +997,11 @@ finish223:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored230
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
+
+stored230:
 	MOVD R5, R3
 	B loop221
 
@@ -892,6 +1031,11 @@ finish233:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored240
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
+
+stored240:
 	MOVD R5, R3
 	B loop231
 

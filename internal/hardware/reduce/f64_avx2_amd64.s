@@ -4,45 +4,46 @@
 
 #include "textflag.h"
 
-// func avx2SumF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2SumF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2SumF64(SB), NOSPLIT, $0-56
+TEXT ·avx2SumF64(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVQ         $0x7ff8000000000000, DI
-	VMOVQ        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVQ         $0x7ff8000000000000, R8
+	VMOVQ        R8, X0
 	VPBROADCASTQ X0, Y0
 
 loop1:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done2
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	VMOVUPS 64(R10), Y3
+	VMOVUPS 96(R10), Y4
 
 terms5:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish6
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y5
 	VADDPD  Y5, Y1, Y1
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VADDPD  Y5, Y2, Y2
-	VMOVUPS 64(R9), Y5
+	VMOVUPS 64(R10), Y5
 	VADDPD  Y5, Y3, Y3
-	VMOVUPS 96(R9), Y5
+	VMOVUPS 96(R10), Y5
 	VADDPD  Y5, Y4, Y4
 	JMP     terms5
 
@@ -55,144 +56,172 @@ finish6:
 	VBLENDVPD Y5, Y0, Y3, Y3
 	VCMPPD    $0x03, Y4, Y4, Y5
 	VBLENDVPD Y5, Y0, Y4, Y4
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y1, (R9)
-	VMOVUPS   Y2, 32(R9)
-	VMOVUPS   Y3, 64(R9)
-	VMOVUPS   Y4, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop1
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done10
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+
+done10:
+	MOVQ R8, SI
+	JMP  loop1
 
 done2:
 loop11:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done12
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y1
 
 terms15:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish16
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y2
 	VADDPD  Y2, Y1, Y1
 	JMP     terms15
 
 finish16:
 	VCMPPD    $0x03, Y1, Y1, Y2
 	VBLENDVPD Y2, Y0, Y1, Y1
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y1, (R9)
-	MOVQ      DI, BX
-	JMP       loop11
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+	TESTQ     CX, CX
+	JEQ       done20
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+
+done20:
+	MOVQ R8, SI
+	JMP  loop11
 
 done12:
 loop21:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done22
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X1
 
 terms25:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish26
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X2
 	VADDPD  X2, X1, X1
 	JMP     terms25
 
 finish26:
 	VCMPPD    $0x03, X1, X1, X2
 	VBLENDVPD X2, X0, X1, X1
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop21
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done30
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   X1, (R10)
+
+done30:
+	MOVQ R8, SI
+	JMP  loop21
 
 done22:
 loop31:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done32
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*8), R9
-	VMOVQ (R9), X1
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*8), R10
+	VMOVQ (R10), X1
 
 terms35:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish36
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*8), R9
-	VMOVQ  (R9), X2
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*8), R10
+	VMOVQ  (R10), X2
 	VADDPD X2, X1, X1
 	JMP    terms35
 
 finish36:
 	VCMPPD    $0x03, X1, X1, X2
 	VBLENDVPD X2, X0, X1, X1
-	LEAQ      (AX)(BX*8), R9
-	VMOVQ     X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop31
+	LEAQ      (AX)(SI*8), R10
+	VMOVQ     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done40
+	LEAQ      (CX)(SI*8), R10
+	VMOVQ     X1, (R10)
+
+done40:
+	MOVQ R8, SI
+	JMP  loop31
 
 done32:
 	VZEROUPPER
 	RET
 
-// func avx2DivideF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2DivideF64(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideF64(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVQ         $0x7ff8000000000000, DI
-	VMOVQ        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVQ         $0x7ff8000000000000, R8
+	VMOVQ        R8, X0
 	VPBROADCASTQ X0, Y0
-	MOVQ         scale+48(FP), DI
-	VMOVQ        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVQ        R8, X1
 	VPBROADCASTQ X1, Y1
 
 loop41:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done42
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	VMOVUPS 64(R9), Y4
-	VMOVUPS 96(R9), Y5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y2
+	VMOVUPS 32(R10), Y3
+	VMOVUPS 64(R10), Y4
+	VMOVUPS 96(R10), Y5
 
 terms45:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish46
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y6
 	VADDPD  Y6, Y2, Y2
-	VMOVUPS 32(R9), Y6
+	VMOVUPS 32(R10), Y6
 	VADDPD  Y6, Y3, Y3
-	VMOVUPS 64(R9), Y6
+	VMOVUPS 64(R10), Y6
 	VADDPD  Y6, Y4, Y4
-	VMOVUPS 96(R9), Y6
+	VMOVUPS 96(R10), Y6
 	VADDPD  Y6, Y5, Y5
 	JMP     terms45
 
@@ -209,31 +238,40 @@ finish46:
 	VDIVPD    Y1, Y5, Y5
 	VCMPPD    $0x03, Y5, Y5, Y6
 	VBLENDVPD Y6, Y0, Y5, Y5
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y2, (R9)
-	VMOVUPS   Y3, 32(R9)
-	VMOVUPS   Y4, 64(R9)
-	VMOVUPS   Y5, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop41
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done50
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+
+done50:
+	MOVQ R8, SI
+	JMP  loop41
 
 done42:
 loop51:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done52
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y2
 
 terms55:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish56
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y3
 	VADDPD  Y3, Y2, Y2
 	JMP     terms55
 
@@ -241,28 +279,34 @@ finish56:
 	VDIVPD    Y1, Y2, Y2
 	VCMPPD    $0x03, Y2, Y2, Y3
 	VBLENDVPD Y3, Y0, Y2, Y2
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y2, (R9)
-	MOVQ      DI, BX
-	JMP       loop51
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+	TESTQ     CX, CX
+	JEQ       done60
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+
+done60:
+	MOVQ R8, SI
+	JMP  loop51
 
 done52:
 loop61:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done62
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X2
 
 terms65:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish66
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X3
 	VADDPD  X3, X2, X2
 	JMP     terms65
 
@@ -270,28 +314,34 @@ finish66:
 	VDIVPD    X1, X2, X2
 	VCMPPD    $0x03, X2, X2, X3
 	VBLENDVPD X3, X0, X2, X2
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop61
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done70
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   X2, (R10)
+
+done70:
+	MOVQ R8, SI
+	JMP  loop61
 
 done62:
 loop71:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done72
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*8), R9
-	VMOVQ (R9), X2
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*8), R10
+	VMOVQ (R10), X2
 
 terms75:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish76
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*8), R9
-	VMOVQ  (R9), X3
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*8), R10
+	VMOVQ  (R10), X3
 	VADDPD X3, X2, X2
 	JMP    terms75
 
@@ -299,57 +349,64 @@ finish76:
 	VDIVPD    X1, X2, X2
 	VCMPPD    $0x03, X2, X2, X3
 	VBLENDVPD X3, X0, X2, X2
-	LEAQ      (AX)(BX*8), R9
-	VMOVQ     X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop71
+	LEAQ      (AX)(SI*8), R10
+	VMOVQ     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done80
+	LEAQ      (CX)(SI*8), R10
+	VMOVQ     X2, (R10)
+
+done80:
+	MOVQ R8, SI
+	JMP  loop71
 
 done72:
 	VZEROUPPER
 	RET
 
-// func avx2MultiplyF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MultiplyF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MultiplyF64(SB), NOSPLIT, $0-56
+TEXT ·avx2MultiplyF64(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVQ         $0x7ff8000000000000, DI
-	VMOVQ        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVQ         $0x7ff8000000000000, R8
+	VMOVQ        R8, X0
 	VPBROADCASTQ X0, Y0
-	MOVQ         scale+48(FP), DI
-	VMOVQ        DI, X1
+	MOVQ         scale+56(FP), R8
+	VMOVQ        R8, X1
 	VPBROADCASTQ X1, Y1
 
 loop81:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done82
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	VMOVUPS 64(R9), Y4
-	VMOVUPS 96(R9), Y5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y2
+	VMOVUPS 32(R10), Y3
+	VMOVUPS 64(R10), Y4
+	VMOVUPS 96(R10), Y5
 
 terms85:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish86
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y6
 	VADDPD  Y6, Y2, Y2
-	VMOVUPS 32(R9), Y6
+	VMOVUPS 32(R10), Y6
 	VADDPD  Y6, Y3, Y3
-	VMOVUPS 64(R9), Y6
+	VMOVUPS 64(R10), Y6
 	VADDPD  Y6, Y4, Y4
-	VMOVUPS 96(R9), Y6
+	VMOVUPS 96(R10), Y6
 	VADDPD  Y6, Y5, Y5
 	JMP     terms85
 
@@ -366,31 +423,40 @@ finish86:
 	VMULPD    Y1, Y5, Y5
 	VCMPPD    $0x03, Y5, Y5, Y6
 	VBLENDVPD Y6, Y0, Y5, Y5
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y2, (R9)
-	VMOVUPS   Y3, 32(R9)
-	VMOVUPS   Y4, 64(R9)
-	VMOVUPS   Y5, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop81
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done90
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+
+done90:
+	MOVQ R8, SI
+	JMP  loop81
 
 done82:
 loop91:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done92
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y2
 
 terms95:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish96
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y3
 	VADDPD  Y3, Y2, Y2
 	JMP     terms95
 
@@ -398,28 +464,34 @@ finish96:
 	VMULPD    Y1, Y2, Y2
 	VCMPPD    $0x03, Y2, Y2, Y3
 	VBLENDVPD Y3, Y0, Y2, Y2
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y2, (R9)
-	MOVQ      DI, BX
-	JMP       loop91
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+	TESTQ     CX, CX
+	JEQ       done100
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+
+done100:
+	MOVQ R8, SI
+	JMP  loop91
 
 done92:
 loop101:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done102
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X2
 
 terms105:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish106
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X3
 	VADDPD  X3, X2, X2
 	JMP     terms105
 
@@ -427,28 +499,34 @@ finish106:
 	VMULPD    X1, X2, X2
 	VCMPPD    $0x03, X2, X2, X3
 	VBLENDVPD X3, X0, X2, X2
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop101
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done110
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   X2, (R10)
+
+done110:
+	MOVQ R8, SI
+	JMP  loop101
 
 done102:
 loop111:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done112
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*8), R9
-	VMOVQ (R9), X2
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*8), R10
+	VMOVQ (R10), X2
 
 terms115:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish116
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*8), R9
-	VMOVQ  (R9), X3
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*8), R10
+	VMOVQ  (R10), X3
 	VADDPD X3, X2, X2
 	JMP    terms115
 
@@ -456,54 +534,61 @@ finish116:
 	VMULPD    X1, X2, X2
 	VCMPPD    $0x03, X2, X2, X3
 	VBLENDVPD X3, X0, X2, X2
-	LEAQ      (AX)(BX*8), R9
-	VMOVQ     X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop111
+	LEAQ      (AX)(SI*8), R10
+	VMOVQ     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done120
+	LEAQ      (CX)(SI*8), R10
+	VMOVQ     X2, (R10)
+
+done120:
+	MOVQ R8, SI
+	JMP  loop111
 
 done112:
 	VZEROUPPER
 	RET
 
-// func avx2ProdF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2ProdF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2ProdF64(SB), NOSPLIT, $0-56
+TEXT ·avx2ProdF64(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVQ         $0x7ff8000000000000, DI
-	VMOVQ        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVQ         $0x7ff8000000000000, R8
+	VMOVQ        R8, X0
 	VPBROADCASTQ X0, Y0
 
 loop121:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done122
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	VMOVUPS 64(R10), Y3
+	VMOVUPS 96(R10), Y4
 
 terms125:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish126
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y5
 	VMULPD  Y5, Y1, Y1
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VMULPD  Y5, Y2, Y2
-	VMOVUPS 64(R9), Y5
+	VMOVUPS 64(R10), Y5
 	VMULPD  Y5, Y3, Y3
-	VMOVUPS 96(R9), Y5
+	VMOVUPS 96(R10), Y5
 	VMULPD  Y5, Y4, Y4
 	JMP     terms125
 
@@ -516,147 +601,175 @@ finish126:
 	VBLENDVPD Y5, Y0, Y3, Y3
 	VCMPPD    $0x03, Y4, Y4, Y5
 	VBLENDVPD Y5, Y0, Y4, Y4
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y1, (R9)
-	VMOVUPS   Y2, 32(R9)
-	VMOVUPS   Y3, 64(R9)
-	VMOVUPS   Y4, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop121
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done130
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+
+done130:
+	MOVQ R8, SI
+	JMP  loop121
 
 done122:
 loop131:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done132
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y1
 
 terms135:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish136
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y2
 	VMULPD  Y2, Y1, Y1
 	JMP     terms135
 
 finish136:
 	VCMPPD    $0x03, Y1, Y1, Y2
 	VBLENDVPD Y2, Y0, Y1, Y1
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y1, (R9)
-	MOVQ      DI, BX
-	JMP       loop131
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+	TESTQ     CX, CX
+	JEQ       done140
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+
+done140:
+	MOVQ R8, SI
+	JMP  loop131
 
 done132:
 loop141:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done142
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X1
 
 terms145:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish146
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X2
 	VMULPD  X2, X1, X1
 	JMP     terms145
 
 finish146:
 	VCMPPD    $0x03, X1, X1, X2
 	VBLENDVPD X2, X0, X1, X1
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop141
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done150
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   X1, (R10)
+
+done150:
+	MOVQ R8, SI
+	JMP  loop141
 
 done142:
 loop151:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done152
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*8), R9
-	VMOVQ (R9), X1
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*8), R10
+	VMOVQ (R10), X1
 
 terms155:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish156
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*8), R9
-	VMOVQ  (R9), X2
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*8), R10
+	VMOVQ  (R10), X2
 	VMULPD X2, X1, X1
 	JMP    terms155
 
 finish156:
 	VCMPPD    $0x03, X1, X1, X2
 	VBLENDVPD X2, X0, X1, X1
-	LEAQ      (AX)(BX*8), R9
-	VMOVQ     X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop151
+	LEAQ      (AX)(SI*8), R10
+	VMOVQ     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done160
+	LEAQ      (CX)(SI*8), R10
+	VMOVQ     X1, (R10)
+
+done160:
+	MOVQ R8, SI
+	JMP  loop151
 
 done152:
 	VZEROUPPER
 	RET
 
-// func avx2MinF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MinF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MinF64(SB), NOSPLIT, $0-56
+TEXT ·avx2MinF64(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVQ         $0x7ff8000000000000, DI
-	VMOVQ        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVQ         $0x7ff8000000000000, R8
+	VMOVQ        R8, X0
 	VPBROADCASTQ X0, Y0
 
 loop161:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done162
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	VMOVUPS 64(R10), Y3
+	VMOVUPS 96(R10), Y4
 
 terms165:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish166
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y5
 	VMINPD  Y5, Y1, Y6
 	VMINPD  Y1, Y5, Y1
 	VORPD   Y6, Y1, Y1
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VMINPD  Y5, Y2, Y6
 	VMINPD  Y2, Y5, Y2
 	VORPD   Y6, Y2, Y2
-	VMOVUPS 64(R9), Y5
+	VMOVUPS 64(R10), Y5
 	VMINPD  Y5, Y3, Y6
 	VMINPD  Y3, Y5, Y3
 	VORPD   Y6, Y3, Y3
-	VMOVUPS 96(R9), Y5
+	VMOVUPS 96(R10), Y5
 	VMINPD  Y5, Y4, Y6
 	VMINPD  Y4, Y5, Y4
 	VORPD   Y6, Y4, Y4
@@ -671,31 +784,40 @@ finish166:
 	VBLENDVPD Y5, Y0, Y3, Y3
 	VCMPPD    $0x03, Y4, Y4, Y5
 	VBLENDVPD Y5, Y0, Y4, Y4
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y1, (R9)
-	VMOVUPS   Y2, 32(R9)
-	VMOVUPS   Y3, 64(R9)
-	VMOVUPS   Y4, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop161
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done170
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+	VMOVUPS   Y2, 32(R10)
+	VMOVUPS   Y3, 64(R10)
+	VMOVUPS   Y4, 96(R10)
+
+done170:
+	MOVQ R8, SI
+	JMP  loop161
 
 done162:
 loop171:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done172
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y1
 
 terms175:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish176
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y2
 	VMINPD  Y2, Y1, Y3
 	VMINPD  Y1, Y2, Y1
 	VORPD   Y3, Y1, Y1
@@ -704,28 +826,34 @@ terms175:
 finish176:
 	VCMPPD    $0x03, Y1, Y1, Y2
 	VBLENDVPD Y2, Y0, Y1, Y1
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y1, (R9)
-	MOVQ      DI, BX
-	JMP       loop171
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+	TESTQ     CX, CX
+	JEQ       done180
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y1, (R10)
+
+done180:
+	MOVQ R8, SI
+	JMP  loop171
 
 done172:
 loop181:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done182
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X1
 
 terms185:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish186
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X2
 	VMINPD  X2, X1, X3
 	VMINPD  X1, X2, X1
 	VORPD   X3, X1, X1
@@ -734,28 +862,34 @@ terms185:
 finish186:
 	VCMPPD    $0x03, X1, X1, X2
 	VBLENDVPD X2, X0, X1, X1
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop181
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done190
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   X1, (R10)
+
+done190:
+	MOVQ R8, SI
+	JMP  loop181
 
 done182:
 loop191:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done192
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*8), R9
-	VMOVQ (R9), X1
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*8), R10
+	VMOVQ (R10), X1
 
 terms195:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish196
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*8), R9
-	VMOVQ  (R9), X2
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*8), R10
+	VMOVQ  (R10), X2
 	VMINPD X2, X1, X3
 	VMINPD X1, X2, X1
 	VORPD  X3, X1, X1
@@ -764,70 +898,77 @@ terms195:
 finish196:
 	VCMPPD    $0x03, X1, X1, X2
 	VBLENDVPD X2, X0, X1, X1
-	LEAQ      (AX)(BX*8), R9
-	VMOVQ     X1, (R9)
-	MOVQ      DI, BX
-	JMP       loop191
+	LEAQ      (AX)(SI*8), R10
+	VMOVQ     X1, (R10)
+	TESTQ     CX, CX
+	JEQ       done200
+	LEAQ      (CX)(SI*8), R10
+	VMOVQ     X1, (R10)
+
+done200:
+	MOVQ R8, SI
+	JMP  loop191
 
 done192:
 	VZEROUPPER
 	RET
 
-// func avx2MaxF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MaxF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MaxF64(SB), NOSPLIT, $0-56
+TEXT ·avx2MaxF64(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVQ         $0x7ff8000000000000, DI
-	VMOVQ        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVQ         $0x7ff8000000000000, R8
+	VMOVQ        R8, X0
 	VPBROADCASTQ X0, Y0
-	MOVQ         $0x8000000000000000, DI
-	VMOVQ        DI, X1
+	MOVQ         $0x8000000000000000, R8
+	VMOVQ        R8, X1
 	VPBROADCASTQ X1, Y1
 
 loop201:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done202
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y2
 	VXORPD  Y1, Y2, Y2
-	VMOVUPS 32(R9), Y3
+	VMOVUPS 32(R10), Y3
 	VXORPD  Y1, Y3, Y3
-	VMOVUPS 64(R9), Y4
+	VMOVUPS 64(R10), Y4
 	VXORPD  Y1, Y4, Y4
-	VMOVUPS 96(R9), Y5
+	VMOVUPS 96(R10), Y5
 	VXORPD  Y1, Y5, Y5
 
 terms205:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish206
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y6
 	VXORPD  Y1, Y6, Y6
 	VMINPD  Y6, Y2, Y7
 	VMINPD  Y2, Y6, Y2
 	VORPD   Y7, Y2, Y2
-	VMOVUPS 32(R9), Y6
+	VMOVUPS 32(R10), Y6
 	VXORPD  Y1, Y6, Y6
 	VMINPD  Y6, Y3, Y7
 	VMINPD  Y3, Y6, Y3
 	VORPD   Y7, Y3, Y3
-	VMOVUPS 64(R9), Y6
+	VMOVUPS 64(R10), Y6
 	VXORPD  Y1, Y6, Y6
 	VMINPD  Y6, Y4, Y7
 	VMINPD  Y4, Y6, Y4
 	VORPD   Y7, Y4, Y4
-	VMOVUPS 96(R9), Y6
+	VMOVUPS 96(R10), Y6
 	VXORPD  Y1, Y6, Y6
 	VMINPD  Y6, Y5, Y7
 	VMINPD  Y5, Y6, Y5
@@ -847,32 +988,41 @@ finish206:
 	VXORPD    Y1, Y5, Y5
 	VCMPPD    $0x03, Y5, Y5, Y6
 	VBLENDVPD Y6, Y0, Y5, Y5
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y2, (R9)
-	VMOVUPS   Y3, 32(R9)
-	VMOVUPS   Y4, 64(R9)
-	VMOVUPS   Y5, 96(R9)
-	MOVQ      DI, BX
-	JMP       loop201
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+	TESTQ     CX, CX
+	JEQ       done210
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+	VMOVUPS   Y3, 32(R10)
+	VMOVUPS   Y4, 64(R10)
+	VMOVUPS   Y5, 96(R10)
+
+done210:
+	MOVQ R8, SI
+	JMP  loop201
 
 done202:
 loop211:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done212
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y2
 	VXORPD  Y1, Y2, Y2
 
 terms215:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish216
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y3
 	VXORPD  Y1, Y3, Y3
 	VMINPD  Y3, Y2, Y4
 	VMINPD  Y2, Y3, Y2
@@ -883,29 +1033,35 @@ finish216:
 	VXORPD    Y1, Y2, Y2
 	VCMPPD    $0x03, Y2, Y2, Y3
 	VBLENDVPD Y3, Y0, Y2, Y2
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   Y2, (R9)
-	MOVQ      DI, BX
-	JMP       loop211
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+	TESTQ     CX, CX
+	JEQ       done220
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   Y2, (R10)
+
+done220:
+	MOVQ R8, SI
+	JMP  loop211
 
 done212:
 loop221:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done222
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X2
 	VXORPD  X1, X2, X2
 
 terms225:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish226
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X3
 	VXORPD  X1, X3, X3
 	VMINPD  X3, X2, X4
 	VMINPD  X2, X3, X2
@@ -916,29 +1072,35 @@ finish226:
 	VXORPD    X1, X2, X2
 	VCMPPD    $0x03, X2, X2, X3
 	VBLENDVPD X3, X0, X2, X2
-	LEAQ      (AX)(BX*8), R9
-	VMOVUPS   X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop221
+	LEAQ      (AX)(SI*8), R10
+	VMOVUPS   X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done230
+	LEAQ      (CX)(SI*8), R10
+	VMOVUPS   X2, (R10)
+
+done230:
+	MOVQ R8, SI
+	JMP  loop221
 
 done222:
 loop231:
-	LEAQ   1(BX), DI
-	CMPQ   DI, SI
+	LEAQ   1(SI), R8
+	CMPQ   R8, DI
 	JGT    done232
-	MOVQ   CX, R8
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*8), R9
-	VMOVQ  (R9), X2
+	MOVQ   DX, R9
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*8), R10
+	VMOVQ  (R10), X2
 	VXORPD X1, X2, X2
 
 terms235:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish236
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*8), R9
-	VMOVQ  (R9), X3
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*8), R10
+	VMOVQ  (R10), X3
 	VXORPD X1, X3, X3
 	VMINPD X3, X2, X4
 	VMINPD X2, X3, X2
@@ -949,10 +1111,16 @@ finish236:
 	VXORPD    X1, X2, X2
 	VCMPPD    $0x03, X2, X2, X3
 	VBLENDVPD X3, X0, X2, X2
-	LEAQ      (AX)(BX*8), R9
-	VMOVQ     X2, (R9)
-	MOVQ      DI, BX
-	JMP       loop231
+	LEAQ      (AX)(SI*8), R10
+	VMOVQ     X2, (R10)
+	TESTQ     CX, CX
+	JEQ       done240
+	LEAQ      (CX)(SI*8), R10
+	VMOVQ     X2, (R10)
+
+done240:
+	MOVQ R8, SI
+	JMP  loop231
 
 done232:
 	VZEROUPPER

@@ -5,19 +5,19 @@
 package reduce
 
 //go:noescape
-func avx512SumF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512SumF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512DivideF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512DivideF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MultiplyF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MultiplyF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512ProdF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512ProdF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MinF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MinF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MaxF64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MaxF64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

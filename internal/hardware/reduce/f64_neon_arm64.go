@@ -5,19 +5,19 @@
 package reduce
 
 //go:noescape
-func neonSumF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonSumF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonDivideF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonDivideF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMultiplyF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMultiplyF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMinF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMinF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMaxF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMaxF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonProdF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonProdF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

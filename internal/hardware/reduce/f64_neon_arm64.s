@@ -4,14 +4,15 @@
 
 #include "textflag.h"
 
-// func neonSumF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonSumF64(SB), NOSPLIT, $0-56
+// func neonSumF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonSumF64(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7ff8000000000000, R9
 	VDUP R9, V24.D2
 
@@ -57,6 +58,14 @@ finish3:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored10
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored10:
 	MOVD R5, R3
 	B loop1
 
@@ -86,6 +95,11 @@ finish13:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored20
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored20:
 	MOVD R5, R3
 	B loop11
 
@@ -115,23 +129,29 @@ finish23:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored30
+	ADD R3<<3, R10, R7
+	FMOVD F0, 0(R7)
+
+stored30:
 	MOVD R5, R3
 	B loop21
 
 done24:
 	RET
 
-// func neonDivideF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonDivideF64(SB), NOSPLIT, $0-56
+// func neonDivideF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonDivideF64(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7ff8000000000000, R9
 	VDUP R9, V24.D2
-	MOVD scale+48(FP), R9
+	MOVD scale+56(FP), R9
 	VDUP R9, V25.D2
 
 loop31:
@@ -180,6 +200,14 @@ finish33:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored40
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored40:
 	MOVD R5, R3
 	B loop31
 
@@ -210,6 +238,11 @@ finish43:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored50
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored50:
 	MOVD R5, R3
 	B loop41
 
@@ -240,23 +273,29 @@ finish53:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored60
+	ADD R3<<3, R10, R7
+	FMOVD F0, 0(R7)
+
+stored60:
 	MOVD R5, R3
 	B loop51
 
 done54:
 	RET
 
-// func neonMultiplyF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMultiplyF64(SB), NOSPLIT, $0-56
+// func neonMultiplyF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMultiplyF64(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7ff8000000000000, R9
 	VDUP R9, V24.D2
-	MOVD scale+48(FP), R9
+	MOVD scale+56(FP), R9
 	VDUP R9, V25.D2
 
 loop61:
@@ -305,6 +344,14 @@ finish63:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored70
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored70:
 	MOVD R5, R3
 	B loop61
 
@@ -335,6 +382,11 @@ finish73:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored80
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored80:
 	MOVD R5, R3
 	B loop71
 
@@ -365,20 +417,26 @@ finish83:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored90
+	ADD R3<<3, R10, R7
+	FMOVD F0, 0(R7)
+
+stored90:
 	MOVD R5, R3
 	B loop81
 
 done84:
 	RET
 
-// func neonMinF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMinF64(SB), NOSPLIT, $0-56
+// func neonMinF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMinF64(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7ff8000000000000, R9
 	VDUP R9, V24.D2
 
@@ -424,6 +482,14 @@ finish93:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored100
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored100:
 	MOVD R5, R3
 	B loop91
 
@@ -453,6 +519,11 @@ finish103:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored110
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored110:
 	MOVD R5, R3
 	B loop101
 
@@ -482,20 +553,26 @@ finish113:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored120
+	ADD R3<<3, R10, R7
+	FMOVD F0, 0(R7)
+
+stored120:
 	MOVD R5, R3
 	B loop111
 
 done114:
 	RET
 
-// func neonMaxF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMaxF64(SB), NOSPLIT, $0-56
+// func neonMaxF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMaxF64(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7ff8000000000000, R9
 	VDUP R9, V24.D2
 
@@ -541,6 +618,14 @@ finish123:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored130
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored130:
 	MOVD R5, R3
 	B loop121
 
@@ -570,6 +655,11 @@ finish133:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored140
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored140:
 	MOVD R5, R3
 	B loop131
 
@@ -599,20 +689,26 @@ finish143:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored150
+	ADD R3<<3, R10, R7
+	FMOVD F0, 0(R7)
+
+stored150:
 	MOVD R5, R3
 	B loop141
 
 done144:
 	RET
 
-// func neonProdF64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonProdF64(SB), NOSPLIT, $0-56
+// func neonProdF64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonProdF64(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 	MOVD $0x7ff8000000000000, R9
 	VDUP R9, V24.D2
 
@@ -658,6 +754,14 @@ finish153:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored160
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored160:
 	MOVD R5, R3
 	B loop151
 
@@ -687,6 +791,11 @@ finish163:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored170
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored170:
 	MOVD R5, R3
 	B loop161
 
@@ -716,6 +825,11 @@ finish173:
 	VBIF V17.B16, V24.B16, V0.B16
 	ADD R3<<3, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored180
+	ADD R3<<3, R10, R7
+	FMOVD F0, 0(R7)
+
+stored180:
 	MOVD R5, R3
 	B loop171
 

@@ -37,8 +37,8 @@ func halfKernel(t dtype.Type, op dtype.Op) Kernel {
 	return h.reduce
 }
 
-func (h half) reduce(dst []byte, wide bool, srcs []Source, ranks int) {
-	n := elements(dst, wide, srcs, 2, h.wide)
+func (h half) reduce(dst, also []byte, wide bool, srcs []Source, ranks int) {
+	n := elements(dst, also, wide, srcs, 2, h.wide)
 	div := divisor(h.op, wide, ranks)
 	nan := quietNaN[float32]()
 	var acc, term [block]float32
@@ -56,6 +56,7 @@ func (h half) reduce(dst []byte, wide bool, srcs []Source, ranks int) {
 		divide(a, div)
 		h.store(dst, wide, a, lo)
 	}
+	copy(also, dst)
 }
 
 // load sets dst to the elements of src from index lo on.

@@ -5,16 +5,16 @@
 package reduce
 
 //go:noescape
-func avx2SumI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2SumI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2DivideI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2DivideI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2ProdI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2ProdI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MinI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MinI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MaxI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MaxI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

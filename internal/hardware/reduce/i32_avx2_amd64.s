@@ -4,201 +4,236 @@
 
 #include "textflag.h"
 
-// func avx2SumI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2SumI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2SumI32(SB), NOSPLIT, $0-56
+TEXT ·avx2SumI32(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop1:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done2
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
 
 terms5:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish6
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y4
 	VPADDD  Y4, Y0, Y0
-	VMOVUPS 32(R9), Y4
+	VMOVUPS 32(R10), Y4
 	VPADDD  Y4, Y1, Y1
-	VMOVUPS 64(R9), Y4
+	VMOVUPS 64(R10), Y4
 	VPADDD  Y4, Y2, Y2
-	VMOVUPS 96(R9), Y4
+	VMOVUPS 96(R10), Y4
 	VPADDD  Y4, Y3, Y3
 	JMP     terms5
 
 finish6:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	MOVQ    DI, BX
-	JMP     loop1
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done10
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+
+done10:
+	MOVQ R8, SI
+	JMP  loop1
 
 done2:
 loop11:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done12
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y0
 
 terms15:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish16
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
 	VPADDD  Y1, Y0, Y0
 	JMP     terms15
 
 finish16:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Y0, (R9)
-	MOVQ    DI, BX
-	JMP     loop11
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	TESTQ   CX, CX
+	JEQ     done20
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+
+done20:
+	MOVQ R8, SI
+	JMP  loop11
 
 done12:
 loop21:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done22
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X0
 
 terms25:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish26
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X1
 	VPADDD  X1, X0, X0
 	JMP     terms25
 
 finish26:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop21
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done30
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS X0, (R10)
+
+done30:
+	MOVQ R8, SI
+	JMP  loop21
 
 done22:
 loop31:
-	LEAQ  2(BX), DI
-	CMPQ  DI, SI
+	LEAQ  2(SI), R8
+	CMPQ  R8, DI
 	JGT   done32
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X0
 
 terms35:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish36
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X1
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X1
 	VPADDD X1, X0, X0
 	JMP    terms35
 
 finish36:
-	LEAQ  (AX)(BX*4), R9
-	VMOVQ X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop31
+	LEAQ  (AX)(SI*4), R10
+	VMOVQ X0, (R10)
+	TESTQ CX, CX
+	JEQ   done40
+	LEAQ  (CX)(SI*4), R10
+	VMOVQ X0, (R10)
+
+done40:
+	MOVQ R8, SI
+	JMP  loop31
 
 done32:
 loop41:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done42
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X0
 
 terms45:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish46
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X1
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X1
 	VPADDD X1, X0, X0
 	JMP    terms45
 
 finish46:
-	LEAQ  (AX)(BX*4), R9
-	VMOVD X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop41
+	LEAQ  (AX)(SI*4), R10
+	VMOVD X0, (R10)
+	TESTQ CX, CX
+	JEQ   done50
+	LEAQ  (CX)(SI*4), R10
+	VMOVD X0, (R10)
+
+done50:
+	MOVQ R8, SI
+	JMP  loop41
 
 done42:
 	VZEROUPPER
 	RET
 
-// func avx2DivideI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2DivideI32(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideI32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVQ         scale+48(FP), DI
-	VMOVQ        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVQ         scale+56(FP), R8
+	VMOVQ        R8, X0
 	VPBROADCASTQ X0, Y0
 
 loop51:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done52
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
-	VMOVUPS 32(R9), Y2
-	VMOVUPS 64(R9), Y3
-	VMOVUPS 96(R9), Y4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
+	VMOVUPS 32(R10), Y2
+	VMOVUPS 64(R10), Y3
+	VMOVUPS 96(R10), Y4
 
 terms55:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish56
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y5
 	VPADDD  Y5, Y1, Y1
-	VMOVUPS 32(R9), Y5
+	VMOVUPS 32(R10), Y5
 	VPADDD  Y5, Y2, Y2
-	VMOVUPS 64(R9), Y5
+	VMOVUPS 64(R10), Y5
 	VPADDD  Y5, Y3, Y3
-	VMOVUPS 96(R9), Y5
+	VMOVUPS 96(R10), Y5
 	VPADDD  Y5, Y4, Y4
 	JMP     terms55
 
@@ -235,31 +270,40 @@ finish56:
 	VCVTTPD2DQY  Y5, X4
 	VCVTTPD2DQY  Y6, X6
 	VINSERTI128  $0x01, X6, Y4, Y4
-	LEAQ         (AX)(BX*4), R9
-	VMOVUPS      Y1, (R9)
-	VMOVUPS      Y2, 32(R9)
-	VMOVUPS      Y3, 64(R9)
-	VMOVUPS      Y4, 96(R9)
-	MOVQ         DI, BX
-	JMP          loop51
+	LEAQ         (AX)(SI*4), R10
+	VMOVUPS      Y1, (R10)
+	VMOVUPS      Y2, 32(R10)
+	VMOVUPS      Y3, 64(R10)
+	VMOVUPS      Y4, 96(R10)
+	TESTQ        CX, CX
+	JEQ          done60
+	LEAQ         (CX)(SI*4), R10
+	VMOVUPS      Y1, (R10)
+	VMOVUPS      Y2, 32(R10)
+	VMOVUPS      Y3, 64(R10)
+	VMOVUPS      Y4, 96(R10)
+
+done60:
+	MOVQ R8, SI
+	JMP  loop51
 
 done52:
 loop61:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done62
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
 
 terms65:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish66
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y2
 	VPADDD  Y2, Y1, Y1
 	JMP     terms65
 
@@ -272,28 +316,34 @@ finish66:
 	VCVTTPD2DQY  Y2, X1
 	VCVTTPD2DQY  Y3, X3
 	VINSERTI128  $0x01, X3, Y1, Y1
-	LEAQ         (AX)(BX*4), R9
-	VMOVUPS      Y1, (R9)
-	MOVQ         DI, BX
-	JMP          loop61
+	LEAQ         (AX)(SI*4), R10
+	VMOVUPS      Y1, (R10)
+	TESTQ        CX, CX
+	JEQ          done70
+	LEAQ         (CX)(SI*4), R10
+	VMOVUPS      Y1, (R10)
+
+done70:
+	MOVQ R8, SI
+	JMP  loop61
 
 done62:
 loop71:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done72
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X1
 
 terms75:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish76
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X2
 	VPADDD  X2, X1, X1
 	JMP     terms75
 
@@ -301,28 +351,34 @@ finish76:
 	VCVTDQ2PD   X1, Y1
 	VMULPD      Y0, Y1, Y1
 	VCVTTPD2DQY Y1, X1
-	LEAQ        (AX)(BX*4), R9
-	VMOVUPS     X1, (R9)
-	MOVQ        DI, BX
-	JMP         loop71
+	LEAQ        (AX)(SI*4), R10
+	VMOVUPS     X1, (R10)
+	TESTQ       CX, CX
+	JEQ         done80
+	LEAQ        (CX)(SI*4), R10
+	VMOVUPS     X1, (R10)
+
+done80:
+	MOVQ R8, SI
+	JMP  loop71
 
 done72:
 loop81:
-	LEAQ  2(BX), DI
-	CMPQ  DI, SI
+	LEAQ  2(SI), R8
+	CMPQ  R8, DI
 	JGT   done82
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X1
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X1
 
 terms85:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish86
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVQ  (R9), X2
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVQ  (R10), X2
 	VPADDD X2, X1, X1
 	JMP    terms85
 
@@ -330,28 +386,34 @@ finish86:
 	VCVTDQ2PD   X1, Y1
 	VMULPD      Y0, Y1, Y1
 	VCVTTPD2DQY Y1, X1
-	LEAQ        (AX)(BX*4), R9
-	VMOVQ       X1, (R9)
-	MOVQ        DI, BX
-	JMP         loop81
+	LEAQ        (AX)(SI*4), R10
+	VMOVQ       X1, (R10)
+	TESTQ       CX, CX
+	JEQ         done90
+	LEAQ        (CX)(SI*4), R10
+	VMOVQ       X1, (R10)
+
+done90:
+	MOVQ R8, SI
+	JMP  loop81
 
 done82:
 loop91:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done92
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X1
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X1
 
 terms95:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish96
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*4), R9
-	VMOVD  (R9), X2
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*4), R10
+	VMOVD  (R10), X2
 	VPADDD X2, X1, X1
 	JMP    terms95
 
@@ -359,478 +421,586 @@ finish96:
 	VCVTDQ2PD   X1, Y1
 	VMULPD      Y0, Y1, Y1
 	VCVTTPD2DQY Y1, X1
-	LEAQ        (AX)(BX*4), R9
-	VMOVD       X1, (R9)
-	MOVQ        DI, BX
-	JMP         loop91
+	LEAQ        (AX)(SI*4), R10
+	VMOVD       X1, (R10)
+	TESTQ       CX, CX
+	JEQ         done100
+	LEAQ        (CX)(SI*4), R10
+	VMOVD       X1, (R10)
+
+done100:
+	MOVQ R8, SI
+	JMP  loop91
 
 done92:
 	VZEROUPPER
 	RET
 
-// func avx2ProdI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2ProdI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2ProdI32(SB), NOSPLIT, $0-56
+TEXT ·avx2ProdI32(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop101:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done102
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
 
 terms105:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish106
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y4
 	VPMULLD Y4, Y0, Y0
-	VMOVUPS 32(R9), Y4
+	VMOVUPS 32(R10), Y4
 	VPMULLD Y4, Y1, Y1
-	VMOVUPS 64(R9), Y4
+	VMOVUPS 64(R10), Y4
 	VPMULLD Y4, Y2, Y2
-	VMOVUPS 96(R9), Y4
+	VMOVUPS 96(R10), Y4
 	VPMULLD Y4, Y3, Y3
 	JMP     terms105
 
 finish106:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	MOVQ    DI, BX
-	JMP     loop101
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done110
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+
+done110:
+	MOVQ R8, SI
+	JMP  loop101
 
 done102:
 loop111:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done112
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y0
 
 terms115:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish116
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
 	VPMULLD Y1, Y0, Y0
 	JMP     terms115
 
 finish116:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Y0, (R9)
-	MOVQ    DI, BX
-	JMP     loop111
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	TESTQ   CX, CX
+	JEQ     done120
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+
+done120:
+	MOVQ R8, SI
+	JMP  loop111
 
 done112:
 loop121:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done122
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X0
 
 terms125:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish126
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X1
 	VPMULLD X1, X0, X0
 	JMP     terms125
 
 finish126:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop121
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done130
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS X0, (R10)
+
+done130:
+	MOVQ R8, SI
+	JMP  loop121
 
 done122:
 loop131:
-	LEAQ  2(BX), DI
-	CMPQ  DI, SI
+	LEAQ  2(SI), R8
+	CMPQ  R8, DI
 	JGT   done132
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X0
 
 terms135:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish136
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVQ   (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVQ   (R10), X1
 	VPMULLD X1, X0, X0
 	JMP     terms135
 
 finish136:
-	LEAQ  (AX)(BX*4), R9
-	VMOVQ X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop131
+	LEAQ  (AX)(SI*4), R10
+	VMOVQ X0, (R10)
+	TESTQ CX, CX
+	JEQ   done140
+	LEAQ  (CX)(SI*4), R10
+	VMOVQ X0, (R10)
+
+done140:
+	MOVQ R8, SI
+	JMP  loop131
 
 done132:
 loop141:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done142
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X0
 
 terms145:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish146
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVD   (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVD   (R10), X1
 	VPMULLD X1, X0, X0
 	JMP     terms145
 
 finish146:
-	LEAQ  (AX)(BX*4), R9
-	VMOVD X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop141
+	LEAQ  (AX)(SI*4), R10
+	VMOVD X0, (R10)
+	TESTQ CX, CX
+	JEQ   done150
+	LEAQ  (CX)(SI*4), R10
+	VMOVD X0, (R10)
+
+done150:
+	MOVQ R8, SI
+	JMP  loop141
 
 done142:
 	VZEROUPPER
 	RET
 
-// func avx2MinI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MinI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MinI32(SB), NOSPLIT, $0-56
+TEXT ·avx2MinI32(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop151:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done152
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
 
 terms155:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish156
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y4
 	VPMINSD Y4, Y0, Y0
-	VMOVUPS 32(R9), Y4
+	VMOVUPS 32(R10), Y4
 	VPMINSD Y4, Y1, Y1
-	VMOVUPS 64(R9), Y4
+	VMOVUPS 64(R10), Y4
 	VPMINSD Y4, Y2, Y2
-	VMOVUPS 96(R9), Y4
+	VMOVUPS 96(R10), Y4
 	VPMINSD Y4, Y3, Y3
 	JMP     terms155
 
 finish156:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	MOVQ    DI, BX
-	JMP     loop151
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done160
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+
+done160:
+	MOVQ R8, SI
+	JMP  loop151
 
 done152:
 loop161:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done162
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y0
 
 terms165:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish166
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
 	VPMINSD Y1, Y0, Y0
 	JMP     terms165
 
 finish166:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Y0, (R9)
-	MOVQ    DI, BX
-	JMP     loop161
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	TESTQ   CX, CX
+	JEQ     done170
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+
+done170:
+	MOVQ R8, SI
+	JMP  loop161
 
 done162:
 loop171:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done172
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X0
 
 terms175:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish176
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X1
 	VPMINSD X1, X0, X0
 	JMP     terms175
 
 finish176:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop171
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done180
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS X0, (R10)
+
+done180:
+	MOVQ R8, SI
+	JMP  loop171
 
 done172:
 loop181:
-	LEAQ  2(BX), DI
-	CMPQ  DI, SI
+	LEAQ  2(SI), R8
+	CMPQ  R8, DI
 	JGT   done182
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X0
 
 terms185:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish186
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVQ   (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVQ   (R10), X1
 	VPMINSD X1, X0, X0
 	JMP     terms185
 
 finish186:
-	LEAQ  (AX)(BX*4), R9
-	VMOVQ X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop181
+	LEAQ  (AX)(SI*4), R10
+	VMOVQ X0, (R10)
+	TESTQ CX, CX
+	JEQ   done190
+	LEAQ  (CX)(SI*4), R10
+	VMOVQ X0, (R10)
+
+done190:
+	MOVQ R8, SI
+	JMP  loop181
 
 done182:
 loop191:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done192
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X0
 
 terms195:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish196
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVD   (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVD   (R10), X1
 	VPMINSD X1, X0, X0
 	JMP     terms195
 
 finish196:
-	LEAQ  (AX)(BX*4), R9
-	VMOVD X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop191
+	LEAQ  (AX)(SI*4), R10
+	VMOVD X0, (R10)
+	TESTQ CX, CX
+	JEQ   done200
+	LEAQ  (CX)(SI*4), R10
+	VMOVD X0, (R10)
+
+done200:
+	MOVQ R8, SI
+	JMP  loop191
 
 done192:
 	VZEROUPPER
 	RET
 
-// func avx2MaxI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MaxI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MaxI32(SB), NOSPLIT, $0-56
+TEXT ·avx2MaxI32(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop201:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done202
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
 
 terms205:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish206
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y4
 	VPMAXSD Y4, Y0, Y0
-	VMOVUPS 32(R9), Y4
+	VMOVUPS 32(R10), Y4
 	VPMAXSD Y4, Y1, Y1
-	VMOVUPS 64(R9), Y4
+	VMOVUPS 64(R10), Y4
 	VPMAXSD Y4, Y2, Y2
-	VMOVUPS 96(R9), Y4
+	VMOVUPS 96(R10), Y4
 	VPMAXSD Y4, Y3, Y3
 	JMP     terms205
 
 finish206:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	MOVQ    DI, BX
-	JMP     loop201
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done210
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+
+done210:
+	MOVQ R8, SI
+	JMP  loop201
 
 done202:
 loop211:
-	LEAQ    8(BX), DI
-	CMPQ    DI, SI
+	LEAQ    8(SI), R8
+	CMPQ    R8, DI
 	JGT     done212
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y0
 
 terms215:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish216
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Y1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Y1
 	VPMAXSD Y1, Y0, Y0
 	JMP     terms215
 
 finish216:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Y0, (R9)
-	MOVQ    DI, BX
-	JMP     loop211
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+	TESTQ   CX, CX
+	JEQ     done220
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Y0, (R10)
+
+done220:
+	MOVQ R8, SI
+	JMP  loop211
 
 done212:
 loop221:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done222
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X0
 
 terms225:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish226
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), X1
 	VPMAXSD X1, X0, X0
 	JMP     terms225
 
 finish226:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop221
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done230
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS X0, (R10)
+
+done230:
+	MOVQ R8, SI
+	JMP  loop221
 
 done222:
 loop231:
-	LEAQ  2(BX), DI
-	CMPQ  DI, SI
+	LEAQ  2(SI), R8
+	CMPQ  R8, DI
 	JGT   done232
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVQ (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVQ (R10), X0
 
 terms235:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish236
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVQ   (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVQ   (R10), X1
 	VPMAXSD X1, X0, X0
 	JMP     terms235
 
 finish236:
-	LEAQ  (AX)(BX*4), R9
-	VMOVQ X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop231
+	LEAQ  (AX)(SI*4), R10
+	VMOVQ X0, (R10)
+	TESTQ CX, CX
+	JEQ   done240
+	LEAQ  (CX)(SI*4), R10
+	VMOVQ X0, (R10)
+
+done240:
+	MOVQ R8, SI
+	JMP  loop231
 
 done232:
 loop241:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done242
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*4), R9
-	VMOVD (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*4), R10
+	VMOVD (R10), X0
 
 terms245:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish246
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVD   (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVD   (R10), X1
 	VPMAXSD X1, X0, X0
 	JMP     terms245
 
 finish246:
-	LEAQ  (AX)(BX*4), R9
-	VMOVD X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop241
+	LEAQ  (AX)(SI*4), R10
+	VMOVD X0, (R10)
+	TESTQ CX, CX
+	JEQ   done250
+	LEAQ  (CX)(SI*4), R10
+	VMOVD X0, (R10)
+
+done250:
+	MOVQ R8, SI
+	JMP  loop241
 
 done242:
 	VZEROUPPER

@@ -5,16 +5,16 @@
 package reduce
 
 //go:noescape
-func avx512SumI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512SumI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512DivideI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512DivideI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512ProdI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512ProdI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MinI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MinI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MaxI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MaxI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

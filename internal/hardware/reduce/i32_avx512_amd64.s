@@ -4,147 +4,169 @@
 
 #include "textflag.h"
 
-// func avx512SumI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512SumI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512SumI32(SB), NOSPLIT, $0-56
+TEXT ·avx512SumI32(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop1:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done2
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z0
-	VMOVUPS 64(R9), Z1
-	VMOVUPS 128(R9), Z2
-	VMOVUPS 192(R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	VMOVUPS 128(R10), Z2
+	VMOVUPS 192(R10), Z3
 
 terms5:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish6
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z4
 	VPADDD  Z4, Z0, Z0
-	VMOVUPS 64(R9), Z4
+	VMOVUPS 64(R10), Z4
 	VPADDD  Z4, Z1, Z1
-	VMOVUPS 128(R9), Z4
+	VMOVUPS 128(R10), Z4
 	VPADDD  Z4, Z2, Z2
-	VMOVUPS 192(R9), Z4
+	VMOVUPS 192(R10), Z4
 	VPADDD  Z4, Z3, Z3
 	JMP     terms5
 
 finish6:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	VMOVUPS Z2, 128(R9)
-	VMOVUPS Z3, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop1
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done10
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+
+done10:
+	MOVQ R8, SI
+	JMP  loop1
 
 done2:
 loop11:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done12
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z0
 
 terms15:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish16
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
 	VPADDD  Z1, Z0, Z0
 	JMP     terms15
 
 finish16:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z0, (R9)
-	MOVQ    DI, BX
-	JMP     loop11
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	TESTQ   CX, CX
+	JEQ     done20
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+
+done20:
+	MOVQ R8, SI
+	JMP  loop11
 
 done12:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done21
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z0
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z0
 
 terms24:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish25
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z1
 	VPADDD      Z1, Z0, Z0
 	JMP         terms24
 
 finish25:
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z0, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z0, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done29
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z0, K1, (DI)
 
+done29:
 done21:
 	VZEROUPPER
 	RET
 
-// func avx512DivideI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512DivideI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512DivideI32(SB), NOSPLIT, $0-56
+TEXT ·avx512DivideI32(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVQ         scale+48(FP), DI
-	VMOVQ        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVQ         scale+56(FP), R8
+	VMOVQ        R8, X0
 	VPBROADCASTQ X0, Z0
 
 loop30:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done31
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
-	VMOVUPS 64(R9), Z2
-	VMOVUPS 128(R9), Z3
-	VMOVUPS 192(R9), Z4
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
+	VMOVUPS 64(R10), Z2
+	VMOVUPS 128(R10), Z3
+	VMOVUPS 192(R10), Z4
 
 terms34:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish35
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z5
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z5
 	VPADDD  Z5, Z1, Z1
-	VMOVUPS 64(R9), Z5
+	VMOVUPS 64(R10), Z5
 	VPADDD  Z5, Z2, Z2
-	VMOVUPS 128(R9), Z5
+	VMOVUPS 128(R10), Z5
 	VPADDD  Z5, Z3, Z3
-	VMOVUPS 192(R9), Z5
+	VMOVUPS 192(R10), Z5
 	VPADDD  Z5, Z4, Z4
 	JMP     terms34
 
@@ -181,31 +203,40 @@ finish35:
 	VCVTTPD2DQ    Z5, Y4
 	VCVTTPD2DQ    Z6, Y6
 	VINSERTI64X4  $0x01, Y6, Z4, Z4
-	LEAQ          (AX)(BX*4), R9
-	VMOVUPS       Z1, (R9)
-	VMOVUPS       Z2, 64(R9)
-	VMOVUPS       Z3, 128(R9)
-	VMOVUPS       Z4, 192(R9)
-	MOVQ          DI, BX
-	JMP           loop30
+	LEAQ          (AX)(SI*4), R10
+	VMOVUPS       Z1, (R10)
+	VMOVUPS       Z2, 64(R10)
+	VMOVUPS       Z3, 128(R10)
+	VMOVUPS       Z4, 192(R10)
+	TESTQ         CX, CX
+	JEQ           done39
+	LEAQ          (CX)(SI*4), R10
+	VMOVUPS       Z1, (R10)
+	VMOVUPS       Z2, 64(R10)
+	VMOVUPS       Z3, 128(R10)
+	VMOVUPS       Z4, 192(R10)
+
+done39:
+	MOVQ R8, SI
+	JMP  loop30
 
 done31:
 loop40:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done41
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
 
 terms44:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish45
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z2
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z2
 	VPADDD  Z2, Z1, Z1
 	JMP     terms44
 
@@ -218,28 +249,34 @@ finish45:
 	VCVTTPD2DQ    Z2, Y1
 	VCVTTPD2DQ    Z3, Y3
 	VINSERTI64X4  $0x01, Y3, Z1, Z1
-	LEAQ          (AX)(BX*4), R9
-	VMOVUPS       Z1, (R9)
-	MOVQ          DI, BX
-	JMP           loop40
+	LEAQ          (AX)(SI*4), R10
+	VMOVUPS       Z1, (R10)
+	TESTQ         CX, CX
+	JEQ           done49
+	LEAQ          (CX)(SI*4), R10
+	VMOVUPS       Z1, (R10)
+
+done49:
+	MOVQ R8, SI
+	JMP  loop40
 
 done41:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done50
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z1
 
 terms53:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish54
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z2
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z2
 	VPADDD      Z2, Z1, Z1
 	JMP         terms53
 
@@ -252,315 +289,383 @@ finish54:
 	VCVTTPD2DQ    Z2, Y1
 	VCVTTPD2DQ    Z3, Y3
 	VINSERTI64X4  $0x01, Y3, Z1, Z1
-	LEAQ          (AX)(BX*4), SI
-	VMOVDQU32     Z1, K1, (SI)
+	LEAQ          (AX)(SI*4), DI
+	VMOVDQU32     Z1, K1, (DI)
+	TESTQ         CX, CX
+	JEQ           done58
+	LEAQ          (CX)(SI*4), DI
+	VMOVDQU32     Z1, K1, (DI)
 
+done58:
 done50:
 	VZEROUPPER
 	RET
 
-// func avx512ProdI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512ProdI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512ProdI32(SB), NOSPLIT, $0-56
+TEXT ·avx512ProdI32(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop59:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done60
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z0
-	VMOVUPS 64(R9), Z1
-	VMOVUPS 128(R9), Z2
-	VMOVUPS 192(R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	VMOVUPS 128(R10), Z2
+	VMOVUPS 192(R10), Z3
 
 terms63:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish64
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z4
 	VPMULLD Z4, Z0, Z0
-	VMOVUPS 64(R9), Z4
+	VMOVUPS 64(R10), Z4
 	VPMULLD Z4, Z1, Z1
-	VMOVUPS 128(R9), Z4
+	VMOVUPS 128(R10), Z4
 	VPMULLD Z4, Z2, Z2
-	VMOVUPS 192(R9), Z4
+	VMOVUPS 192(R10), Z4
 	VPMULLD Z4, Z3, Z3
 	JMP     terms63
 
 finish64:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	VMOVUPS Z2, 128(R9)
-	VMOVUPS Z3, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop59
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done68
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+
+done68:
+	MOVQ R8, SI
+	JMP  loop59
 
 done60:
 loop69:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done70
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z0
 
 terms73:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish74
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
 	VPMULLD Z1, Z0, Z0
 	JMP     terms73
 
 finish74:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z0, (R9)
-	MOVQ    DI, BX
-	JMP     loop69
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	TESTQ   CX, CX
+	JEQ     done78
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+
+done78:
+	MOVQ R8, SI
+	JMP  loop69
 
 done70:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done79
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z0
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z0
 
 terms82:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish83
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z1
 	VPMULLD     Z1, Z0, Z0
 	JMP         terms82
 
 finish83:
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z0, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z0, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done87
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z0, K1, (DI)
 
+done87:
 done79:
 	VZEROUPPER
 	RET
 
-// func avx512MinI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MinI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512MinI32(SB), NOSPLIT, $0-56
+TEXT ·avx512MinI32(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop88:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done89
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z0
-	VMOVUPS 64(R9), Z1
-	VMOVUPS 128(R9), Z2
-	VMOVUPS 192(R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	VMOVUPS 128(R10), Z2
+	VMOVUPS 192(R10), Z3
 
 terms92:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish93
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z4
 	VPMINSD Z4, Z0, Z0
-	VMOVUPS 64(R9), Z4
+	VMOVUPS 64(R10), Z4
 	VPMINSD Z4, Z1, Z1
-	VMOVUPS 128(R9), Z4
+	VMOVUPS 128(R10), Z4
 	VPMINSD Z4, Z2, Z2
-	VMOVUPS 192(R9), Z4
+	VMOVUPS 192(R10), Z4
 	VPMINSD Z4, Z3, Z3
 	JMP     terms92
 
 finish93:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	VMOVUPS Z2, 128(R9)
-	VMOVUPS Z3, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop88
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done97
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+
+done97:
+	MOVQ R8, SI
+	JMP  loop88
 
 done89:
 loop98:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done99
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z0
 
 terms102:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish103
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
 	VPMINSD Z1, Z0, Z0
 	JMP     terms102
 
 finish103:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z0, (R9)
-	MOVQ    DI, BX
-	JMP     loop98
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	TESTQ   CX, CX
+	JEQ     done107
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+
+done107:
+	MOVQ R8, SI
+	JMP  loop98
 
 done99:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done108
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z0
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z0
 
 terms111:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish112
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z1
 	VPMINSD     Z1, Z0, Z0
 	JMP         terms111
 
 finish112:
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z0, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z0, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done116
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z0, K1, (DI)
 
+done116:
 done108:
 	VZEROUPPER
 	RET
 
-// func avx512MaxI32(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MaxI32(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512MaxI32(SB), NOSPLIT, $0-56
+TEXT ·avx512MaxI32(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop117:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done118
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z0
-	VMOVUPS 64(R9), Z1
-	VMOVUPS 128(R9), Z2
-	VMOVUPS 192(R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	VMOVUPS 128(R10), Z2
+	VMOVUPS 192(R10), Z3
 
 terms121:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish122
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z4
 	VPMAXSD Z4, Z0, Z0
-	VMOVUPS 64(R9), Z4
+	VMOVUPS 64(R10), Z4
 	VPMAXSD Z4, Z1, Z1
-	VMOVUPS 128(R9), Z4
+	VMOVUPS 128(R10), Z4
 	VPMAXSD Z4, Z2, Z2
-	VMOVUPS 192(R9), Z4
+	VMOVUPS 192(R10), Z4
 	VPMAXSD Z4, Z3, Z3
 	JMP     terms121
 
 finish122:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	VMOVUPS Z2, 128(R9)
-	VMOVUPS Z3, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop117
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done126
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+
+done126:
+	MOVQ R8, SI
+	JMP  loop117
 
 done118:
 loop127:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done128
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z0
 
 terms131:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish132
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*4), R9
-	VMOVUPS (R9), Z1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*4), R10
+	VMOVUPS (R10), Z1
 	VPMAXSD Z1, Z0, Z0
 	JMP     terms131
 
 finish132:
-	LEAQ    (AX)(BX*4), R9
-	VMOVUPS Z0, (R9)
-	MOVQ    DI, BX
-	JMP     loop127
+	LEAQ    (AX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+	TESTQ   CX, CX
+	JEQ     done136
+	LEAQ    (CX)(SI*4), R10
+	VMOVUPS Z0, (R10)
+
+done136:
+	MOVQ R8, SI
+	JMP  loop127
 
 done128:
-	SUBQ        BX, SI
+	SUBQ        SI, DI
 	JEQ         done137
-	MOVQ        $-1, DI
-	BZHIQ       SI, DI, DI
-	KMOVQ       DI, K1
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z0
+	MOVQ        $-1, R8
+	BZHIQ       DI, R8, R8
+	KMOVQ       R8, K1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z0
 
 terms140:
-	ADDQ        $0x20, CX
-	CMPQ        CX, DX
+	ADDQ        $0x20, DX
+	CMPQ        DX, BX
 	JEQ         finish141
-	MOVQ        (CX), SI
-	LEAQ        (SI)(BX*4), SI
-	VMOVDQU32.Z (SI), K1, Z1
+	MOVQ        (DX), DI
+	LEAQ        (DI)(SI*4), DI
+	VMOVDQU32.Z (DI), K1, Z1
 	VPMAXSD     Z1, Z0, Z0
 	JMP         terms140
 
 finish141:
-	LEAQ      (AX)(BX*4), SI
-	VMOVDQU32 Z0, K1, (SI)
+	LEAQ      (AX)(SI*4), DI
+	VMOVDQU32 Z0, K1, (DI)
+	TESTQ     CX, CX
+	JEQ       done145
+	LEAQ      (CX)(SI*4), DI
+	VMOVDQU32 Z0, K1, (DI)
 
+done145:
 done137:
 	VZEROUPPER
 	RET

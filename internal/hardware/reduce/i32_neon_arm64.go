@@ -5,13 +5,13 @@
 package reduce
 
 //go:noescape
-func neonSumI32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonSumI32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMinI32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMinI32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMaxI32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMaxI32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonProdI32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonProdI32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

@@ -4,14 +4,15 @@
 
 #include "textflag.h"
 
-// func neonSumI32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonSumI32(SB), NOSPLIT, $0-56
+// func neonSumI32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonSumI32(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 
 loop1:
 	ADD $16, R3, R5
@@ -47,6 +48,14 @@ finish3:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored10
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored10:
 	MOVD R5, R3
 	B loop1
 
@@ -74,6 +83,11 @@ terms12:
 finish13:
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored20
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored20:
 	MOVD R5, R3
 	B loop11
 
@@ -101,6 +115,11 @@ terms22:
 finish23:
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored30
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
+
+stored30:
 	MOVD R5, R3
 	B loop21
 
@@ -128,20 +147,26 @@ terms32:
 finish33:
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored40
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
+
+stored40:
 	MOVD R5, R3
 	B loop31
 
 done34:
 	RET
 
-// func neonMinI32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMinI32(SB), NOSPLIT, $0-56
+// func neonMinI32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMinI32(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 
 loop41:
 	ADD $16, R3, R5
@@ -177,6 +202,14 @@ finish43:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored50
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored50:
 	MOVD R5, R3
 	B loop41
 
@@ -204,6 +237,11 @@ terms52:
 finish53:
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored60
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored60:
 	MOVD R5, R3
 	B loop51
 
@@ -231,6 +269,11 @@ terms62:
 finish63:
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored70
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
+
+stored70:
 	MOVD R5, R3
 	B loop61
 
@@ -258,20 +301,26 @@ terms72:
 finish73:
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored80
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
+
+stored80:
 	MOVD R5, R3
 	B loop71
 
 done74:
 	RET
 
-// func neonMaxI32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMaxI32(SB), NOSPLIT, $0-56
+// func neonMaxI32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMaxI32(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 
 loop81:
 	ADD $16, R3, R5
@@ -307,6 +356,14 @@ finish83:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored90
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored90:
 	MOVD R5, R3
 	B loop81
 
@@ -334,6 +391,11 @@ terms92:
 finish93:
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored100
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored100:
 	MOVD R5, R3
 	B loop91
 
@@ -361,6 +423,11 @@ terms102:
 finish103:
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored110
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
+
+stored110:
 	MOVD R5, R3
 	B loop101
 
@@ -388,20 +455,26 @@ terms112:
 finish113:
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored120
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
+
+stored120:
 	MOVD R5, R3
 	B loop111
 
 done114:
 	RET
 
-// func neonProdI32(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonProdI32(SB), NOSPLIT, $0-56
+// func neonProdI32(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonProdI32(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 
 loop121:
 	ADD $16, R3, R5
@@ -437,6 +510,14 @@ finish123:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored130
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored130:
 	MOVD R5, R3
 	B loop121
 
@@ -464,6 +545,11 @@ terms132:
 finish133:
 	ADD R3<<2, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored140
+	ADD R3<<2, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored140:
 	MOVD R5, R3
 	B loop131
 
@@ -491,6 +577,11 @@ terms142:
 finish143:
 	ADD R3<<2, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored150
+	ADD R3<<2, R10, R7
+	FMOVD F0, 0(R7)
+
+stored150:
 	MOVD R5, R3
 	B loop141
 
@@ -518,6 +609,11 @@ terms152:
 finish153:
 	ADD R3<<2, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored160
+	ADD R3<<2, R10, R7
+	FMOVS F0, 0(R7)
+
+stored160:
 	MOVD R5, R3
 	B loop151
 

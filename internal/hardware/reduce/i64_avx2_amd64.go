@@ -5,10 +5,10 @@
 package reduce
 
 //go:noescape
-func avx2SumI64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2SumI64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MinI64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MinI64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MaxI64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MaxI64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

@@ -4,405 +4,489 @@
 
 #include "textflag.h"
 
-// func avx2SumI64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2SumI64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2SumI64(SB), NOSPLIT, $0-56
+TEXT ·avx2SumI64(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop1:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done2
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
 
 terms5:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish6
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y4
 	VPADDQ  Y4, Y0, Y0
-	VMOVUPS 32(R9), Y4
+	VMOVUPS 32(R10), Y4
 	VPADDQ  Y4, Y1, Y1
-	VMOVUPS 64(R9), Y4
+	VMOVUPS 64(R10), Y4
 	VPADDQ  Y4, Y2, Y2
-	VMOVUPS 96(R9), Y4
+	VMOVUPS 96(R10), Y4
 	VPADDQ  Y4, Y3, Y3
 	JMP     terms5
 
 finish6:
-	LEAQ    (AX)(BX*8), R9
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	MOVQ    DI, BX
-	JMP     loop1
+	LEAQ    (AX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done10
+	LEAQ    (CX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+
+done10:
+	MOVQ R8, SI
+	JMP  loop1
 
 done2:
 loop11:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done12
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y0
 
 terms15:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish16
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y1
 	VPADDQ  Y1, Y0, Y0
 	JMP     terms15
 
 finish16:
-	LEAQ    (AX)(BX*8), R9
-	VMOVUPS Y0, (R9)
-	MOVQ    DI, BX
-	JMP     loop11
+	LEAQ    (AX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+	TESTQ   CX, CX
+	JEQ     done20
+	LEAQ    (CX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+
+done20:
+	MOVQ R8, SI
+	JMP  loop11
 
 done12:
 loop21:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done22
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X0
 
 terms25:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish26
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X1
 	VPADDQ  X1, X0, X0
 	JMP     terms25
 
 finish26:
-	LEAQ    (AX)(BX*8), R9
-	VMOVUPS X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop21
+	LEAQ    (AX)(SI*8), R10
+	VMOVUPS X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done30
+	LEAQ    (CX)(SI*8), R10
+	VMOVUPS X0, (R10)
+
+done30:
+	MOVQ R8, SI
+	JMP  loop21
 
 done22:
 loop31:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done32
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*8), R9
-	VMOVQ (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*8), R10
+	VMOVQ (R10), X0
 
 terms35:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish36
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*8), R9
-	VMOVQ  (R9), X1
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*8), R10
+	VMOVQ  (R10), X1
 	VPADDQ X1, X0, X0
 	JMP    terms35
 
 finish36:
-	LEAQ  (AX)(BX*8), R9
-	VMOVQ X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop31
+	LEAQ  (AX)(SI*8), R10
+	VMOVQ X0, (R10)
+	TESTQ CX, CX
+	JEQ   done40
+	LEAQ  (CX)(SI*8), R10
+	VMOVQ X0, (R10)
+
+done40:
+	MOVQ R8, SI
+	JMP  loop31
 
 done32:
 	VZEROUPPER
 	RET
 
-// func avx2MinI64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MinI64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MinI64(SB), NOSPLIT, $0-56
+TEXT ·avx2MinI64(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop41:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done42
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
 
 terms45:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish46
-	MOVQ      (R8), R9
-	LEAQ      (R9)(BX*8), R9
-	VMOVUPS   (R9), Y4
+	MOVQ      (R9), R10
+	LEAQ      (R10)(SI*8), R10
+	VMOVUPS   (R10), Y4
 	VPCMPGTQ  Y4, Y0, Y5
 	VBLENDVPD Y5, Y4, Y0, Y0
-	VMOVUPS   32(R9), Y4
+	VMOVUPS   32(R10), Y4
 	VPCMPGTQ  Y4, Y1, Y5
 	VBLENDVPD Y5, Y4, Y1, Y1
-	VMOVUPS   64(R9), Y4
+	VMOVUPS   64(R10), Y4
 	VPCMPGTQ  Y4, Y2, Y5
 	VBLENDVPD Y5, Y4, Y2, Y2
-	VMOVUPS   96(R9), Y4
+	VMOVUPS   96(R10), Y4
 	VPCMPGTQ  Y4, Y3, Y5
 	VBLENDVPD Y5, Y4, Y3, Y3
 	JMP       terms45
 
 finish46:
-	LEAQ    (AX)(BX*8), R9
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	MOVQ    DI, BX
-	JMP     loop41
+	LEAQ    (AX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done50
+	LEAQ    (CX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+
+done50:
+	MOVQ R8, SI
+	JMP  loop41
 
 done42:
 loop51:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done52
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y0
 
 terms55:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish56
-	MOVQ      (R8), R9
-	LEAQ      (R9)(BX*8), R9
-	VMOVUPS   (R9), Y1
+	MOVQ      (R9), R10
+	LEAQ      (R10)(SI*8), R10
+	VMOVUPS   (R10), Y1
 	VPCMPGTQ  Y1, Y0, Y2
 	VBLENDVPD Y2, Y1, Y0, Y0
 	JMP       terms55
 
 finish56:
-	LEAQ    (AX)(BX*8), R9
-	VMOVUPS Y0, (R9)
-	MOVQ    DI, BX
-	JMP     loop51
+	LEAQ    (AX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+	TESTQ   CX, CX
+	JEQ     done60
+	LEAQ    (CX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+
+done60:
+	MOVQ R8, SI
+	JMP  loop51
 
 done52:
 loop61:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done62
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X0
 
 terms65:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish66
-	MOVQ      (R8), R9
-	LEAQ      (R9)(BX*8), R9
-	VMOVUPS   (R9), X1
+	MOVQ      (R9), R10
+	LEAQ      (R10)(SI*8), R10
+	VMOVUPS   (R10), X1
 	VPCMPGTQ  X1, X0, X2
 	VBLENDVPD X2, X1, X0, X0
 	JMP       terms65
 
 finish66:
-	LEAQ    (AX)(BX*8), R9
-	VMOVUPS X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop61
+	LEAQ    (AX)(SI*8), R10
+	VMOVUPS X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done70
+	LEAQ    (CX)(SI*8), R10
+	VMOVUPS X0, (R10)
+
+done70:
+	MOVQ R8, SI
+	JMP  loop61
 
 done62:
 loop71:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done72
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*8), R9
-	VMOVQ (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*8), R10
+	VMOVQ (R10), X0
 
 terms75:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish76
-	MOVQ      (R8), R9
-	LEAQ      (R9)(BX*8), R9
-	VMOVQ     (R9), X1
+	MOVQ      (R9), R10
+	LEAQ      (R10)(SI*8), R10
+	VMOVQ     (R10), X1
 	VPCMPGTQ  X1, X0, X2
 	VBLENDVPD X2, X1, X0, X0
 	JMP       terms75
 
 finish76:
-	LEAQ  (AX)(BX*8), R9
-	VMOVQ X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop71
+	LEAQ  (AX)(SI*8), R10
+	VMOVQ X0, (R10)
+	TESTQ CX, CX
+	JEQ   done80
+	LEAQ  (CX)(SI*8), R10
+	VMOVQ X0, (R10)
+
+done80:
+	MOVQ R8, SI
+	JMP  loop71
 
 done72:
 	VZEROUPPER
 	RET
 
-// func avx2MaxI64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MaxI64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MaxI64(SB), NOSPLIT, $0-56
+TEXT ·avx2MaxI64(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop81:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done82
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
 
 terms85:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish86
-	MOVQ      (R8), R9
-	LEAQ      (R9)(BX*8), R9
-	VMOVUPS   (R9), Y4
+	MOVQ      (R9), R10
+	LEAQ      (R10)(SI*8), R10
+	VMOVUPS   (R10), Y4
 	VPCMPGTQ  Y4, Y0, Y5
 	VBLENDVPD Y5, Y0, Y4, Y0
-	VMOVUPS   32(R9), Y4
+	VMOVUPS   32(R10), Y4
 	VPCMPGTQ  Y4, Y1, Y5
 	VBLENDVPD Y5, Y1, Y4, Y1
-	VMOVUPS   64(R9), Y4
+	VMOVUPS   64(R10), Y4
 	VPCMPGTQ  Y4, Y2, Y5
 	VBLENDVPD Y5, Y2, Y4, Y2
-	VMOVUPS   96(R9), Y4
+	VMOVUPS   96(R10), Y4
 	VPCMPGTQ  Y4, Y3, Y5
 	VBLENDVPD Y5, Y3, Y4, Y3
 	JMP       terms85
 
 finish86:
-	LEAQ    (AX)(BX*8), R9
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	MOVQ    DI, BX
-	JMP     loop81
+	LEAQ    (AX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done90
+	LEAQ    (CX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+
+done90:
+	MOVQ R8, SI
+	JMP  loop81
 
 done82:
 loop91:
-	LEAQ    4(BX), DI
-	CMPQ    DI, SI
+	LEAQ    4(SI), R8
+	CMPQ    R8, DI
 	JGT     done92
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), Y0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), Y0
 
 terms95:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish96
-	MOVQ      (R8), R9
-	LEAQ      (R9)(BX*8), R9
-	VMOVUPS   (R9), Y1
+	MOVQ      (R9), R10
+	LEAQ      (R10)(SI*8), R10
+	VMOVUPS   (R10), Y1
 	VPCMPGTQ  Y1, Y0, Y2
 	VBLENDVPD Y2, Y0, Y1, Y0
 	JMP       terms95
 
 finish96:
-	LEAQ    (AX)(BX*8), R9
-	VMOVUPS Y0, (R9)
-	MOVQ    DI, BX
-	JMP     loop91
+	LEAQ    (AX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+	TESTQ   CX, CX
+	JEQ     done100
+	LEAQ    (CX)(SI*8), R10
+	VMOVUPS Y0, (R10)
+
+done100:
+	MOVQ R8, SI
+	JMP  loop91
 
 done92:
 loop101:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done102
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*8), R9
-	VMOVUPS (R9), X0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*8), R10
+	VMOVUPS (R10), X0
 
 terms105:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish106
-	MOVQ      (R8), R9
-	LEAQ      (R9)(BX*8), R9
-	VMOVUPS   (R9), X1
+	MOVQ      (R9), R10
+	LEAQ      (R10)(SI*8), R10
+	VMOVUPS   (R10), X1
 	VPCMPGTQ  X1, X0, X2
 	VBLENDVPD X2, X0, X1, X0
 	JMP       terms105
 
 finish106:
-	LEAQ    (AX)(BX*8), R9
-	VMOVUPS X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop101
+	LEAQ    (AX)(SI*8), R10
+	VMOVUPS X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done110
+	LEAQ    (CX)(SI*8), R10
+	VMOVUPS X0, (R10)
+
+done110:
+	MOVQ R8, SI
+	JMP  loop101
 
 done102:
 loop111:
-	LEAQ  1(BX), DI
-	CMPQ  DI, SI
+	LEAQ  1(SI), R8
+	CMPQ  R8, DI
 	JGT   done112
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*8), R9
-	VMOVQ (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*8), R10
+	VMOVQ (R10), X0
 
 terms115:
-	ADDQ      $0x20, R8
-	CMPQ      R8, DX
+	ADDQ      $0x20, R9
+	CMPQ      R9, BX
 	JEQ       finish116
-	MOVQ      (R8), R9
-	LEAQ      (R9)(BX*8), R9
-	VMOVQ     (R9), X1
+	MOVQ      (R9), R10
+	LEAQ      (R10)(SI*8), R10
+	VMOVQ     (R10), X1
 	VPCMPGTQ  X1, X0, X2
 	VBLENDVPD X2, X0, X1, X0
 	JMP       terms115
 
 finish116:
-	LEAQ  (AX)(BX*8), R9
-	VMOVQ X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop111
+	LEAQ  (AX)(SI*8), R10
+	VMOVQ X0, (R10)
+	TESTQ CX, CX
+	JEQ   done120
+	LEAQ  (CX)(SI*8), R10
+	VMOVQ X0, (R10)
+
+done120:
+	MOVQ R8, SI
+	JMP  loop111
 
 done112:
 	VZEROUPPER

@@ -5,13 +5,13 @@
 package reduce
 
 //go:noescape
-func avx512SumI64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512SumI64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512ProdI64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512ProdI64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MinI64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MinI64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MaxI64(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MaxI64(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

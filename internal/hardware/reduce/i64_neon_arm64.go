@@ -5,4 +5,4 @@
 package reduce
 
 //go:noescape
-func neonSumI64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonSumI64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

@@ -4,14 +4,15 @@
 
 #include "textflag.h"
 
-// func neonSumI64(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonSumI64(SB), NOSPLIT, $0-56
+// func neonSumI64(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonSumI64(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 
 loop1:
 	ADD $8, R3, R5
@@ -47,6 +48,14 @@ finish3:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored10
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored10:
 	MOVD R5, R3
 	B loop1
 
@@ -74,6 +83,11 @@ terms12:
 finish13:
 	ADD R3<<3, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored20
+	ADD R3<<3, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored20:
 	MOVD R5, R3
 	B loop11
 
@@ -101,6 +115,11 @@ terms22:
 finish23:
 	ADD R3<<3, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored30
+	ADD R3<<3, R10, R7
+	FMOVD F0, 0(R7)
+
+stored30:
 	MOVD R5, R3
 	B loop21
 

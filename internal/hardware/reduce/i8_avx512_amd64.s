@@ -4,150 +4,172 @@
 
 #include "textflag.h"
 
-// func avx512SumI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512SumI8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512SumI8(SB), NOSPLIT, $0-56
+TEXT ·avx512SumI8(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop1:
-	LEAQ    256(BX), DI
-	CMPQ    DI, SI
+	LEAQ    256(SI), R8
+	CMPQ    R8, DI
 	JGT     done2
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z0
-	VMOVUPS 64(R9), Z1
-	VMOVUPS 128(R9), Z2
-	VMOVUPS 192(R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	VMOVUPS 128(R10), Z2
+	VMOVUPS 192(R10), Z3
 
 terms5:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish6
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z4
 	VPADDB  Z4, Z0, Z0
-	VMOVUPS 64(R9), Z4
+	VMOVUPS 64(R10), Z4
 	VPADDB  Z4, Z1, Z1
-	VMOVUPS 128(R9), Z4
+	VMOVUPS 128(R10), Z4
 	VPADDB  Z4, Z2, Z2
-	VMOVUPS 192(R9), Z4
+	VMOVUPS 192(R10), Z4
 	VPADDB  Z4, Z3, Z3
 	JMP     terms5
 
 finish6:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	VMOVUPS Z2, 128(R9)
-	VMOVUPS Z3, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop1
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done10
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+
+done10:
+	MOVQ R8, SI
+	JMP  loop1
 
 done2:
 loop11:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done12
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z0
 
 terms15:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish16
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z1
 	VPADDB  Z1, Z0, Z0
 	JMP     terms15
 
 finish16:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Z0, (R9)
-	MOVQ    DI, BX
-	JMP     loop11
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+	TESTQ   CX, CX
+	JEQ     done20
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+
+done20:
+	MOVQ R8, SI
+	JMP  loop11
 
 done12:
-	SUBQ       BX, SI
+	SUBQ       SI, DI
 	JEQ        done21
-	MOVQ       $-1, DI
-	BZHIQ      SI, DI, DI
-	KMOVQ      DI, K1
-	MOVQ       (CX), SI
-	LEAQ       (SI)(BX*1), SI
-	VMOVDQU8.Z (SI), K1, Z0
+	MOVQ       $-1, R8
+	BZHIQ      DI, R8, R8
+	KMOVQ      R8, K1
+	MOVQ       (DX), DI
+	LEAQ       (DI)(SI*1), DI
+	VMOVDQU8.Z (DI), K1, Z0
 
 terms24:
-	ADDQ       $0x20, CX
-	CMPQ       CX, DX
+	ADDQ       $0x20, DX
+	CMPQ       DX, BX
 	JEQ        finish25
-	MOVQ       (CX), SI
-	LEAQ       (SI)(BX*1), SI
-	VMOVDQU8.Z (SI), K1, Z1
+	MOVQ       (DX), DI
+	LEAQ       (DI)(SI*1), DI
+	VMOVDQU8.Z (DI), K1, Z1
 	VPADDB     Z1, Z0, Z0
 	JMP        terms24
 
 finish25:
-	LEAQ     (AX)(BX*1), SI
-	VMOVDQU8 Z0, K1, (SI)
+	LEAQ     (AX)(SI*1), DI
+	VMOVDQU8 Z0, K1, (DI)
+	TESTQ    CX, CX
+	JEQ      done29
+	LEAQ     (CX)(SI*1), DI
+	VMOVDQU8 Z0, K1, (DI)
 
+done29:
 done21:
 	VZEROUPPER
 	RET
 
-// func avx512DivideI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512DivideI8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2
-TEXT ·avx512DivideI8(SB), NOSPLIT, $0-56
+TEXT ·avx512DivideI8(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Z0
-	MOVL         $0x00ff00ff, DI
-	VMOVD        DI, X1
+	MOVL         $0x00ff00ff, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Z1
 
 loop30:
-	LEAQ    256(BX), DI
-	CMPQ    DI, SI
+	LEAQ    256(SI), R8
+	CMPQ    R8, DI
 	JGT     done31
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z2
-	VMOVUPS 64(R9), Z3
-	VMOVUPS 128(R9), Z4
-	VMOVUPS 192(R9), Z5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z2
+	VMOVUPS 64(R10), Z3
+	VMOVUPS 128(R10), Z4
+	VMOVUPS 192(R10), Z5
 
 terms34:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish35
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z6
 	VPADDB  Z6, Z2, Z2
-	VMOVUPS 64(R9), Z6
+	VMOVUPS 64(R10), Z6
 	VPADDB  Z6, Z3, Z3
-	VMOVUPS 128(R9), Z6
+	VMOVUPS 128(R10), Z6
 	VPADDB  Z6, Z4, Z4
-	VMOVUPS 192(R9), Z6
+	VMOVUPS 192(R10), Z6
 	VPADDB  Z6, Z5, Z5
 	JMP     terms34
 
@@ -216,31 +238,40 @@ finish35:
 	VANDPS   Z1, Z6, Z6
 	VPSLLW   $0x08, Z5, Z5
 	VORPS    Z6, Z5, Z5
-	LEAQ     (AX)(BX*1), R9
-	VMOVUPS  Z2, (R9)
-	VMOVUPS  Z3, 64(R9)
-	VMOVUPS  Z4, 128(R9)
-	VMOVUPS  Z5, 192(R9)
-	MOVQ     DI, BX
-	JMP      loop30
+	LEAQ     (AX)(SI*1), R10
+	VMOVUPS  Z2, (R10)
+	VMOVUPS  Z3, 64(R10)
+	VMOVUPS  Z4, 128(R10)
+	VMOVUPS  Z5, 192(R10)
+	TESTQ    CX, CX
+	JEQ      done39
+	LEAQ     (CX)(SI*1), R10
+	VMOVUPS  Z2, (R10)
+	VMOVUPS  Z3, 64(R10)
+	VMOVUPS  Z4, 128(R10)
+	VMOVUPS  Z5, 192(R10)
+
+done39:
+	MOVQ R8, SI
+	JMP  loop30
 
 done31:
 loop40:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done41
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z2
 
 terms44:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish45
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z3
 	VPADDB  Z3, Z2, Z2
 	JMP     terms44
 
@@ -261,28 +292,34 @@ finish45:
 	VANDPS   Z1, Z3, Z3
 	VPSLLW   $0x08, Z2, Z2
 	VORPS    Z3, Z2, Z2
-	LEAQ     (AX)(BX*1), R9
-	VMOVUPS  Z2, (R9)
-	MOVQ     DI, BX
-	JMP      loop40
+	LEAQ     (AX)(SI*1), R10
+	VMOVUPS  Z2, (R10)
+	TESTQ    CX, CX
+	JEQ      done49
+	LEAQ     (CX)(SI*1), R10
+	VMOVUPS  Z2, (R10)
+
+done49:
+	MOVQ R8, SI
+	JMP  loop40
 
 done41:
-	SUBQ       BX, SI
+	SUBQ       SI, DI
 	JEQ        done50
-	MOVQ       $-1, DI
-	BZHIQ      SI, DI, DI
-	KMOVQ      DI, K1
-	MOVQ       (CX), SI
-	LEAQ       (SI)(BX*1), SI
-	VMOVDQU8.Z (SI), K1, Z2
+	MOVQ       $-1, R8
+	BZHIQ      DI, R8, R8
+	KMOVQ      R8, K1
+	MOVQ       (DX), DI
+	LEAQ       (DI)(SI*1), DI
+	VMOVDQU8.Z (DI), K1, Z2
 
 terms53:
-	ADDQ       $0x20, CX
-	CMPQ       CX, DX
+	ADDQ       $0x20, DX
+	CMPQ       DX, BX
 	JEQ        finish54
-	MOVQ       (CX), SI
-	LEAQ       (SI)(BX*1), SI
-	VMOVDQU8.Z (SI), K1, Z3
+	MOVQ       (DX), DI
+	LEAQ       (DI)(SI*1), DI
+	VMOVDQU8.Z (DI), K1, Z3
 	VPADDB     Z3, Z2, Z2
 	JMP        terms53
 
@@ -303,213 +340,260 @@ finish54:
 	VANDPS   Z1, Z3, Z3
 	VPSLLW   $0x08, Z2, Z2
 	VORPS    Z3, Z2, Z2
-	LEAQ     (AX)(BX*1), SI
-	VMOVDQU8 Z2, K1, (SI)
+	LEAQ     (AX)(SI*1), DI
+	VMOVDQU8 Z2, K1, (DI)
+	TESTQ    CX, CX
+	JEQ      done58
+	LEAQ     (CX)(SI*1), DI
+	VMOVDQU8 Z2, K1, (DI)
 
+done58:
 done50:
 	VZEROUPPER
 	RET
 
-// func avx512MinI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MinI8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512MinI8(SB), NOSPLIT, $0-56
+TEXT ·avx512MinI8(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop59:
-	LEAQ    256(BX), DI
-	CMPQ    DI, SI
+	LEAQ    256(SI), R8
+	CMPQ    R8, DI
 	JGT     done60
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z0
-	VMOVUPS 64(R9), Z1
-	VMOVUPS 128(R9), Z2
-	VMOVUPS 192(R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	VMOVUPS 128(R10), Z2
+	VMOVUPS 192(R10), Z3
 
 terms63:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish64
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z4
 	VPMINSB Z4, Z0, Z0
-	VMOVUPS 64(R9), Z4
+	VMOVUPS 64(R10), Z4
 	VPMINSB Z4, Z1, Z1
-	VMOVUPS 128(R9), Z4
+	VMOVUPS 128(R10), Z4
 	VPMINSB Z4, Z2, Z2
-	VMOVUPS 192(R9), Z4
+	VMOVUPS 192(R10), Z4
 	VPMINSB Z4, Z3, Z3
 	JMP     terms63
 
 finish64:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	VMOVUPS Z2, 128(R9)
-	VMOVUPS Z3, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop59
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done68
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+
+done68:
+	MOVQ R8, SI
+	JMP  loop59
 
 done60:
 loop69:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done70
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z0
 
 terms73:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish74
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z1
 	VPMINSB Z1, Z0, Z0
 	JMP     terms73
 
 finish74:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Z0, (R9)
-	MOVQ    DI, BX
-	JMP     loop69
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+	TESTQ   CX, CX
+	JEQ     done78
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+
+done78:
+	MOVQ R8, SI
+	JMP  loop69
 
 done70:
-	SUBQ       BX, SI
+	SUBQ       SI, DI
 	JEQ        done79
-	MOVQ       $-1, DI
-	BZHIQ      SI, DI, DI
-	KMOVQ      DI, K1
-	MOVQ       (CX), SI
-	LEAQ       (SI)(BX*1), SI
-	VMOVDQU8.Z (SI), K1, Z0
+	MOVQ       $-1, R8
+	BZHIQ      DI, R8, R8
+	KMOVQ      R8, K1
+	MOVQ       (DX), DI
+	LEAQ       (DI)(SI*1), DI
+	VMOVDQU8.Z (DI), K1, Z0
 
 terms82:
-	ADDQ       $0x20, CX
-	CMPQ       CX, DX
+	ADDQ       $0x20, DX
+	CMPQ       DX, BX
 	JEQ        finish83
-	MOVQ       (CX), SI
-	LEAQ       (SI)(BX*1), SI
-	VMOVDQU8.Z (SI), K1, Z1
+	MOVQ       (DX), DI
+	LEAQ       (DI)(SI*1), DI
+	VMOVDQU8.Z (DI), K1, Z1
 	VPMINSB    Z1, Z0, Z0
 	JMP        terms82
 
 finish83:
-	LEAQ     (AX)(BX*1), SI
-	VMOVDQU8 Z0, K1, (SI)
+	LEAQ     (AX)(SI*1), DI
+	VMOVDQU8 Z0, K1, (DI)
+	TESTQ    CX, CX
+	JEQ      done87
+	LEAQ     (CX)(SI*1), DI
+	VMOVDQU8 Z0, K1, (DI)
 
+done87:
 done79:
 	VZEROUPPER
 	RET
 
-// func avx512MaxI8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx512MaxI8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·avx512MaxI8(SB), NOSPLIT, $0-56
+TEXT ·avx512MaxI8(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop88:
-	LEAQ    256(BX), DI
-	CMPQ    DI, SI
+	LEAQ    256(SI), R8
+	CMPQ    R8, DI
 	JGT     done89
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z0
-	VMOVUPS 64(R9), Z1
-	VMOVUPS 128(R9), Z2
-	VMOVUPS 192(R9), Z3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	VMOVUPS 128(R10), Z2
+	VMOVUPS 192(R10), Z3
 
 terms92:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish93
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z4
 	VPMAXSB Z4, Z0, Z0
-	VMOVUPS 64(R9), Z4
+	VMOVUPS 64(R10), Z4
 	VPMAXSB Z4, Z1, Z1
-	VMOVUPS 128(R9), Z4
+	VMOVUPS 128(R10), Z4
 	VPMAXSB Z4, Z2, Z2
-	VMOVUPS 192(R9), Z4
+	VMOVUPS 192(R10), Z4
 	VPMAXSB Z4, Z3, Z3
 	JMP     terms92
 
 finish93:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Z0, (R9)
-	VMOVUPS Z1, 64(R9)
-	VMOVUPS Z2, 128(R9)
-	VMOVUPS Z3, 192(R9)
-	MOVQ    DI, BX
-	JMP     loop88
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+	TESTQ   CX, CX
+	JEQ     done97
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+	VMOVUPS Z1, 64(R10)
+	VMOVUPS Z2, 128(R10)
+	VMOVUPS Z3, 192(R10)
+
+done97:
+	MOVQ R8, SI
+	JMP  loop88
 
 done89:
 loop98:
-	LEAQ    64(BX), DI
-	CMPQ    DI, SI
+	LEAQ    64(SI), R8
+	CMPQ    R8, DI
 	JGT     done99
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z0
 
 terms102:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish103
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Z1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Z1
 	VPMAXSB Z1, Z0, Z0
 	JMP     terms102
 
 finish103:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Z0, (R9)
-	MOVQ    DI, BX
-	JMP     loop98
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+	TESTQ   CX, CX
+	JEQ     done107
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Z0, (R10)
+
+done107:
+	MOVQ R8, SI
+	JMP  loop98
 
 done99:
-	SUBQ       BX, SI
+	SUBQ       SI, DI
 	JEQ        done108
-	MOVQ       $-1, DI
-	BZHIQ      SI, DI, DI
-	KMOVQ      DI, K1
-	MOVQ       (CX), SI
-	LEAQ       (SI)(BX*1), SI
-	VMOVDQU8.Z (SI), K1, Z0
+	MOVQ       $-1, R8
+	BZHIQ      DI, R8, R8
+	KMOVQ      R8, K1
+	MOVQ       (DX), DI
+	LEAQ       (DI)(SI*1), DI
+	VMOVDQU8.Z (DI), K1, Z0
 
 terms111:
-	ADDQ       $0x20, CX
-	CMPQ       CX, DX
+	ADDQ       $0x20, DX
+	CMPQ       DX, BX
 	JEQ        finish112
-	MOVQ       (CX), SI
-	LEAQ       (SI)(BX*1), SI
-	VMOVDQU8.Z (SI), K1, Z1
+	MOVQ       (DX), DI
+	LEAQ       (DI)(SI*1), DI
+	VMOVDQU8.Z (DI), K1, Z1
 	VPMAXSB    Z1, Z0, Z0
 	JMP        terms111
 
 finish112:
-	LEAQ     (AX)(BX*1), SI
-	VMOVDQU8 Z0, K1, (SI)
+	LEAQ     (AX)(SI*1), DI
+	VMOVDQU8 Z0, K1, (DI)
+	TESTQ    CX, CX
+	JEQ      done116
+	LEAQ     (CX)(SI*1), DI
+	VMOVDQU8 Z0, K1, (DI)
 
+done116:
 done108:
 	VZEROUPPER
 	RET

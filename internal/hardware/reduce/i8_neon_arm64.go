@@ -5,13 +5,13 @@
 package reduce
 
 //go:noescape
-func neonSumI8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonSumI8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMinI8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMinI8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMaxI8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMaxI8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonProdI8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonProdI8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

@@ -4,14 +4,15 @@
 
 #include "textflag.h"
 
-// func neonSumI8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonSumI8(SB), NOSPLIT, $0-56
+// func neonSumI8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonSumI8(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 
 loop1:
 	ADD $64, R3, R5
@@ -47,6 +48,14 @@ finish3:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored10
+	ADD R3<<0, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored10:
 	MOVD R5, R3
 	B loop1
 
@@ -74,6 +83,11 @@ terms12:
 finish13:
 	ADD R3<<0, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored20
+	ADD R3<<0, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored20:
 	MOVD R5, R3
 	B loop11
 
@@ -101,6 +115,11 @@ terms22:
 finish23:
 	ADD R3<<0, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored30
+	ADD R3<<0, R10, R7
+	FMOVD F0, 0(R7)
+
+stored30:
 	MOVD R5, R3
 	B loop21
 
@@ -128,6 +147,11 @@ terms32:
 finish33:
 	ADD R3<<0, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored40
+	ADD R3<<0, R10, R7
+	FMOVS F0, 0(R7)
+
+stored40:
 	MOVD R5, R3
 	B loop31
 
@@ -157,6 +181,11 @@ terms42:
 finish43:
 	ADD R3<<0, R0, R7
 	VST1 V0.H[0], (R7)
+	CBZ R10, stored50
+	ADD R3<<0, R10, R7
+	VST1 V0.H[0], (R7)
+
+stored50:
 	MOVD R5, R3
 	B loop41
 
@@ -186,20 +215,26 @@ terms52:
 finish53:
 	ADD R3<<0, R0, R7
 	VST1 V0.B[0], (R7)
+	CBZ R10, stored60
+	ADD R3<<0, R10, R7
+	VST1 V0.B[0], (R7)
+
+stored60:
 	MOVD R5, R3
 	B loop51
 
 done54:
 	RET
 
-// func neonMinI8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMinI8(SB), NOSPLIT, $0-56
+// func neonMinI8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMinI8(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 
 loop61:
 	ADD $64, R3, R5
@@ -235,6 +270,14 @@ finish63:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored70
+	ADD R3<<0, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored70:
 	MOVD R5, R3
 	B loop61
 
@@ -262,6 +305,11 @@ terms72:
 finish73:
 	ADD R3<<0, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored80
+	ADD R3<<0, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored80:
 	MOVD R5, R3
 	B loop71
 
@@ -289,6 +337,11 @@ terms82:
 finish83:
 	ADD R3<<0, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored90
+	ADD R3<<0, R10, R7
+	FMOVD F0, 0(R7)
+
+stored90:
 	MOVD R5, R3
 	B loop81
 
@@ -316,6 +369,11 @@ terms92:
 finish93:
 	ADD R3<<0, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored100
+	ADD R3<<0, R10, R7
+	FMOVS F0, 0(R7)
+
+stored100:
 	MOVD R5, R3
 	B loop91
 
@@ -345,6 +403,11 @@ terms102:
 finish103:
 	ADD R3<<0, R0, R7
 	VST1 V0.H[0], (R7)
+	CBZ R10, stored110
+	ADD R3<<0, R10, R7
+	VST1 V0.H[0], (R7)
+
+stored110:
 	MOVD R5, R3
 	B loop101
 
@@ -374,20 +437,26 @@ terms112:
 finish113:
 	ADD R3<<0, R0, R7
 	VST1 V0.B[0], (R7)
+	CBZ R10, stored120
+	ADD R3<<0, R10, R7
+	VST1 V0.B[0], (R7)
+
+stored120:
 	MOVD R5, R3
 	B loop111
 
 done114:
 	RET
 
-// func neonMaxI8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonMaxI8(SB), NOSPLIT, $0-56
+// func neonMaxI8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonMaxI8(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 
 loop121:
 	ADD $64, R3, R5
@@ -423,6 +492,14 @@ finish123:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored130
+	ADD R3<<0, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored130:
 	MOVD R5, R3
 	B loop121
 
@@ -450,6 +527,11 @@ terms132:
 finish133:
 	ADD R3<<0, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored140
+	ADD R3<<0, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored140:
 	MOVD R5, R3
 	B loop131
 
@@ -477,6 +559,11 @@ terms142:
 finish143:
 	ADD R3<<0, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored150
+	ADD R3<<0, R10, R7
+	FMOVD F0, 0(R7)
+
+stored150:
 	MOVD R5, R3
 	B loop141
 
@@ -504,6 +591,11 @@ terms152:
 finish153:
 	ADD R3<<0, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored160
+	ADD R3<<0, R10, R7
+	FMOVS F0, 0(R7)
+
+stored160:
 	MOVD R5, R3
 	B loop151
 
@@ -533,6 +625,11 @@ terms162:
 finish163:
 	ADD R3<<0, R0, R7
 	VST1 V0.H[0], (R7)
+	CBZ R10, stored170
+	ADD R3<<0, R10, R7
+	VST1 V0.H[0], (R7)
+
+stored170:
 	MOVD R5, R3
 	B loop161
 
@@ -562,20 +659,26 @@ terms172:
 finish173:
 	ADD R3<<0, R0, R7
 	VST1 V0.B[0], (R7)
+	CBZ R10, stored180
+	ADD R3<<0, R10, R7
+	VST1 V0.B[0], (R7)
+
+stored180:
 	MOVD R5, R3
 	B loop171
 
 done174:
 	RET
 
-// func neonProdI8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
-TEXT ·neonProdI8(SB), NOSPLIT, $0-56
+// func neonProdI8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+TEXT ·neonProdI8(SB), NOSPLIT, $0-64
 	MOVD dst+0(FP), R0
-	MOVD srcs+8(FP), R1
-	MOVD terms+16(FP), R2
+	MOVD also+8(FP), R10
+	MOVD srcs+16(FP), R1
+	MOVD terms+24(FP), R2
 	ADD R2<<5, R1, R2
-	MOVD lo+24(FP), R3
-	MOVD hi+32(FP), R4
+	MOVD lo+32(FP), R3
+	MOVD hi+40(FP), R4
 
 loop181:
 	ADD $64, R3, R5
@@ -611,6 +714,14 @@ finish183:
 	FMOVQ F1, 16(R7)
 	FMOVQ F2, 32(R7)
 	FMOVQ F3, 48(R7)
+	CBZ R10, stored190
+	ADD R3<<0, R10, R7
+	FMOVQ F0, 0(R7)
+	FMOVQ F1, 16(R7)
+	FMOVQ F2, 32(R7)
+	FMOVQ F3, 48(R7)
+
+stored190:
 	MOVD R5, R3
 	B loop181
 
@@ -638,6 +749,11 @@ terms192:
 finish193:
 	ADD R3<<0, R0, R7
 	FMOVQ F0, 0(R7)
+	CBZ R10, stored200
+	ADD R3<<0, R10, R7
+	FMOVQ F0, 0(R7)
+
+stored200:
 	MOVD R5, R3
 	B loop191
 
@@ -665,6 +781,11 @@ terms202:
 finish203:
 	ADD R3<<0, R0, R7
 	FMOVD F0, 0(R7)
+	CBZ R10, stored210
+	ADD R3<<0, R10, R7
+	FMOVD F0, 0(R7)
+
+stored210:
 	MOVD R5, R3
 	B loop201
 
@@ -692,6 +813,11 @@ terms212:
 finish213:
 	ADD R3<<0, R0, R7
 	FMOVS F0, 0(R7)
+	CBZ R10, stored220
+	ADD R3<<0, R10, R7
+	FMOVS F0, 0(R7)
+
+stored220:
 	MOVD R5, R3
 	B loop211
 
@@ -721,6 +847,11 @@ terms222:
 finish223:
 	ADD R3<<0, R0, R7
 	VST1 V0.H[0], (R7)
+	CBZ R10, stored230
+	ADD R3<<0, R10, R7
+	VST1 V0.H[0], (R7)
+
+stored230:
 	MOVD R5, R3
 	B loop221
 
@@ -750,6 +881,11 @@ terms232:
 finish233:
 	ADD R3<<0, R0, R7
 	VST1 V0.B[0], (R7)
+	CBZ R10, stored240
+	ADD R3<<0, R10, R7
+	VST1 V0.B[0], (R7)
+
+stored240:
 	MOVD R5, R3
 	B loop231
 

@@ -20,9 +20,9 @@ const (
 
 // nativeKernel returns the kernel for op over T.
 func nativeKernel[T number](op dtype.Op) Kernel {
-	return func(dst []byte, wide bool, srcs []Source, ranks int) {
+	return func(dst, also []byte, wide bool, srcs []Source, ranks int) {
 		size := sizeOf[T]()
-		elements(dst, wide, srcs, size, size)
+		elements(dst, also, wide, srcs, size, size)
 		div := divisor(op, wide, ranks)
 		inPlace := aligned[T](dst)
 		for i := range srcs {
@@ -36,6 +36,7 @@ func nativeKernel[T number](op dtype.Op) Kernel {
 		default:
 			foldBlocks[T](op, dst, srcs, div)
 		}
+		copy(also, dst)
 	}
 }
 

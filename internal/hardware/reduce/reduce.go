@@ -29,21 +29,22 @@ type Source struct {
 	Wide bool // elements are of the accumulator type, else of the element type
 }
 
-// Kernel combines srcs, one or more, in order into dst.
+// Kernel combines srcs, one or more, in order into dst and, unless it is nil, into also,
+// which gets the same bytes in the same pass.
 //
 // With wide set, dst is a partial result in the accumulator type and is never
 // scaled. Otherwise it is finished: narrowed to the element type and, for Avg,
 // divided by ranks, which must then be at least 1.
 //
 // All buffers hold the same number of elements, at any alignment. dst may be
-// the very memory of one source (which then has dst's width); any other overlap
-// is an error of the caller that goes unnoticed. A kernel allocates nothing. It
+// the very memory of one source (which then has dst's width), and so may also; any other
+// overlap is an error of the caller that goes unnoticed. A kernel allocates nothing. It
 // panics where sizes or ranks make no sense.
-type Kernel func(dst []byte, wide bool, srcs []Source, ranks int)
+type Kernel func(dst, also []byte, wide bool, srcs []Source, ranks int)
 
 // elements checks the arguments of a kernel against the sizes of a narrow and
 // of a wide element, and returns the number of elements in each buffer.
-func elements(dst []byte, wide bool, srcs []Source, narrowSize, wideSize int) int {
+func elements(dst, also []byte, wide bool, srcs []Source, narrowSize, wideSize int) int {
 	size := narrowSize
 	if wide {
 		size = wideSize
@@ -51,6 +52,9 @@ func elements(dst []byte, wide bool, srcs []Source, narrowSize, wideSize int) in
 	n := len(dst) >> bits.TrailingZeros(uint(size)) // a division takes longer than a short message
 	if n*size != len(dst) {
 		panic(fmt.Sprintf("reduce into %d bytes: an element has %d (pass whole elements)", len(dst), size))
+	}
+	if also != nil && len(also) != len(dst) {
+		panic(fmt.Sprintf("reduce into %d bytes and also into %d (pass equal counts)", len(dst), len(also)))
 	}
 	if len(srcs) == 0 {
 		panic("reduce: no sources (pass at least one)")

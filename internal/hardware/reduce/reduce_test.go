@@ -62,8 +62,22 @@ func (c trial) run(t *testing.T, name string, rng *rand.Rand) {
 		srcs[c.alias].Data = dst
 	}
 
-	ForImpl(name, c.t, c.op)(dst, c.wide, srcs, c.ranks)
+	// The result goes to one place, or also to another, which may be a source.
+	var also []byte
+	alsoAround := c.buffer(rng, len(dst))
+	second := rng.IntN(c.terms + 2)
+	switch {
+	case second == c.terms:
+		also = alsoAround[guard : len(alsoAround)-guard]
+	case second < c.terms && second != c.alias && srcs[second].Wide == c.wide:
+		also = srcs[second].Data
+	}
 
+	ForImpl(name, c.t, c.op)(dst, also, c.wide, srcs, c.ranks)
+
+	if also != nil && !bytes.Equal(also, dst) {
+		t.Fatalf("%s: %v: the second result, at %d, is another", name, c, second)
+	}
 	size := kind(c.wide).Size()
 	want := oracle(c.t, c.op, c.wide, before, c.n, c.ranks)
 	for i := range c.n {
@@ -77,12 +91,12 @@ func (c trial) run(t *testing.T, name string, rng *rand.Rand) {
 		}
 	}
 	for i := range guard {
-		if around[i] != canary || around[len(around)-1-i] != canary {
+		if around[i] != canary || around[len(around)-1-i] != canary || alsoAround[i] != canary || alsoAround[len(alsoAround)-1-i] != canary {
 			t.Fatalf("%s: %v: wrote outside dst", name, c)
 		}
 	}
 	for i := range srcs {
-		if i != c.alias && !bytes.Equal(srcs[i].Data, before[i].Data) {
+		if i != c.alias && (i != second || also == nil) && !bytes.Equal(srcs[i].Data, before[i].Data) {
 			t.Fatalf("%s: %v: changed source %d", name, c, i)
 		}
 	}
@@ -228,13 +242,13 @@ func TestSegments(t *testing.T) {
 				srcs[i].Data = make([]byte, n*size)
 				fill(rng, typ, srcs[i].Data)
 			}
-			kernel(whole, false, srcs, terms)
+			kernel(whole, nil, false, srcs, terms)
 			for lo := 0; lo < n; {
 				hi := min(n, lo+1+rng.IntN(700))
 				for i := range srcs {
 					part[i].Data = srcs[i].Data[lo*size : hi*size]
 				}
-				kernel(cut[lo*size:hi*size], false, part, terms)
+				kernel(cut[lo*size:hi*size], nil, false, part, terms)
 				lo = hi
 			}
 			if !bytes.Equal(whole, cut) {
@@ -256,13 +270,13 @@ func TestPartialsChain(t *testing.T) {
 			fill(rng, typ, srcs[i].Data)
 		}
 		once, chained := make([]byte, n*typ.Size()), make([]byte, n*typ.Size())
-		kernel(once, false, srcs, terms)
+		kernel(once, nil, false, srcs, terms)
 		partial := make([]byte, n*full.Size())
-		kernel(partial, true, srcs[:2], terms)
+		kernel(partial, nil, true, srcs[:2], terms)
 		for _, s := range srcs[2 : terms-1] {
-			kernel(partial, true, []Source{{partial, true}, s}, terms)
+			kernel(partial, nil, true, []Source{{partial, true}, s}, terms)
 		}
-		kernel(chained, false, []Source{{partial, true}, srcs[terms-1]}, terms)
+		kernel(chained, nil, false, []Source{{partial, true}, srcs[terms-1]}, terms)
 		if !bytes.Equal(once, chained) {
 			t.Fatal("a chain of partial results differs from one pass")
 		}
@@ -294,7 +308,7 @@ func TestSpecials(t *testing.T) {
 			srcs = append(srcs, Source{Data: Bytes([]float32{x})})
 		}
 		dst := make([]float32, 1)
-		For(dtype.F32, c.op)(Bytes(dst), false, srcs, len(srcs))
+		For(dtype.F32, c.op)(Bytes(dst), nil, false, srcs, len(srcs))
 		if got := math.Float32bits(dst[0]); got != c.want {
 			t.Errorf("%v of %v: %#08x, want %#08x", c.op, c.terms, got, c.want)
 		}
@@ -312,7 +326,7 @@ func TestAllocatesNothing(t *testing.T) {
 						srcs[i].Data = buf
 					}
 					kernel := For(typ, op)
-					if a := testing.AllocsPerRun(10, func() { kernel(buf, false, srcs, 3) }); a != 0 {
+					if a := testing.AllocsPerRun(10, func() { kernel(buf, nil, false, srcs, 3) }); a != 0 {
 						t.Errorf("%v %v of %d terms at offset %d: %v allocations", typ, op, terms, offset, a)
 					}
 				}
@@ -324,10 +338,11 @@ func TestAllocatesNothing(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	b := Bytes(make([]int64, 2))
 	for want, f := range map[string]func(){
-		"no sources":          func() { For(dtype.F32, dtype.Sum)(b, false, nil, 1) },
-		"pass whole elements": func() { For(dtype.F32, dtype.Sum)(b[:3], false, []Source{{Data: b[:3]}}, 1) },
-		"pass equal counts":   func() { For(dtype.F16, dtype.Sum)(b[:4], true, []Source{{Data: b[:4]}}, 1) },
-		"avg over 0 ranks":    func() { For(dtype.I8, dtype.Avg)(b, false, []Source{{Data: b}}, 0) },
+		"no sources":          func() { For(dtype.F32, dtype.Sum)(b, nil, false, nil, 1) },
+		"pass whole elements": func() { For(dtype.F32, dtype.Sum)(b[:3], nil, false, []Source{{Data: b[:3]}}, 1) },
+		"pass equal counts":   func() { For(dtype.F16, dtype.Sum)(b[:4], nil, true, []Source{{Data: b[:4]}}, 1) },
+		"also into 4":         func() { For(dtype.F32, dtype.Sum)(b[:8], b[8:12], false, []Source{{Data: b[:8]}}, 1) },
+		"avg over 0 ranks":    func() { For(dtype.I8, dtype.Avg)(b, nil, false, []Source{{Data: b}}, 0) },
 		"view 7 bytes":        func() { View[int32](b[:7]) },
 		"not a multiple of 8": func() { View[float64](b[4:12]) },
 	} {

@@ -22,8 +22,8 @@ func sameAsGo(t *testing.T, name string, typ dtype.Type, op dtype.Op, wide bool,
 		size = dtype.Accumulator(typ, op).Size()
 	}
 	got, want := make([]byte, n*size), make([]byte, n*size)
-	ForImpl(name, typ, op)(got, wide, srcs, ranks)
-	ForImpl("go", typ, op)(want, wide, srcs, ranks)
+	ForImpl(name, typ, op)(got, nil, wide, srcs, ranks)
+	ForImpl("go", typ, op)(want, nil, wide, srcs, ranks)
 	for i := 0; i < len(got); i += size {
 		if got, want := got[i:i+size], want[i:i+size]; !bytes.Equal(got, want) {
 			var terms [][]byte
@@ -167,7 +167,7 @@ func fenced(t *testing.T) []byte {
 // No kernel reads or writes outside its buffers, whatever their length.
 func TestFences(t *testing.T) {
 	const terms = 3
-	var pages [terms + 1][]byte
+	var pages [terms + 2][]byte
 	for i := range pages {
 		pages[i] = fenced(t)
 	}
@@ -190,14 +190,17 @@ func TestFences(t *testing.T) {
 						srcs = append(srcs, Source{place(pages[i], w), w})
 						fill(rng, map[bool]dtype.Type{false: typ, true: dtype.Accumulator(typ, op)}[w], srcs[i].Data)
 					}
-					dst := place(pages[terms], wide)
+					dst, also := place(pages[terms], wide), []byte(nil)
+					if n%4 > 0 {
+						also = place(pages[terms+1], wide)
+					}
 					func() {
 						defer func() {
 							if fault := recover(); fault != nil {
 								t.Fatalf("%s: %v %v of %d elements, wide %v, at the end %v: %v", name, op, typ, n, wide, atEnd, fault)
 							}
 						}()
-						kernel(dst, wide, srcs, terms)
+						kernel(dst, also, wide, srcs, terms)
 					}()
 				}
 			}

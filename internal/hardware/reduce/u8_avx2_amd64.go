@@ -5,13 +5,13 @@
 package reduce
 
 //go:noescape
-func avx2SumU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2SumU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2DivideU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2DivideU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MinU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MinU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx2MaxU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx2MaxU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

@@ -4,260 +4,307 @@
 
 #include "textflag.h"
 
-// func avx2SumU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2SumU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2SumU8(SB), NOSPLIT, $0-56
+TEXT ·avx2SumU8(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop1:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done2
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
 
 terms5:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish6
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y4
 	VPADDB  Y4, Y0, Y0
-	VMOVUPS 32(R9), Y4
+	VMOVUPS 32(R10), Y4
 	VPADDB  Y4, Y1, Y1
-	VMOVUPS 64(R9), Y4
+	VMOVUPS 64(R10), Y4
 	VPADDB  Y4, Y2, Y2
-	VMOVUPS 96(R9), Y4
+	VMOVUPS 96(R10), Y4
 	VPADDB  Y4, Y3, Y3
 	JMP     terms5
 
 finish6:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	MOVQ    DI, BX
-	JMP     loop1
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done10
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+
+done10:
+	MOVQ R8, SI
+	JMP  loop1
 
 done2:
 loop11:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done12
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y0
 
 terms15:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish16
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y1
 	VPADDB  Y1, Y0, Y0
 	JMP     terms15
 
 finish16:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Y0, (R9)
-	MOVQ    DI, BX
-	JMP     loop11
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+	TESTQ   CX, CX
+	JEQ     done20
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+
+done20:
+	MOVQ R8, SI
+	JMP  loop11
 
 done12:
 loop21:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done22
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), X0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), X0
 
 terms25:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish26
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), X1
 	VPADDB  X1, X0, X0
 	JMP     terms25
 
 finish26:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop21
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done30
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS X0, (R10)
+
+done30:
+	MOVQ R8, SI
+	JMP  loop21
 
 done22:
 loop31:
-	LEAQ  8(BX), DI
-	CMPQ  DI, SI
+	LEAQ  8(SI), R8
+	CMPQ  R8, DI
 	JGT   done32
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*1), R9
-	VMOVQ (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*1), R10
+	VMOVQ (R10), X0
 
 terms35:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish36
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*1), R9
-	VMOVQ  (R9), X1
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*1), R10
+	VMOVQ  (R10), X1
 	VPADDB X1, X0, X0
 	JMP    terms35
 
 finish36:
-	LEAQ  (AX)(BX*1), R9
-	VMOVQ X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop31
+	LEAQ  (AX)(SI*1), R10
+	VMOVQ X0, (R10)
+	TESTQ CX, CX
+	JEQ   done40
+	LEAQ  (CX)(SI*1), R10
+	VMOVQ X0, (R10)
+
+done40:
+	MOVQ R8, SI
+	JMP  loop31
 
 done32:
 loop41:
-	LEAQ  4(BX), DI
-	CMPQ  DI, SI
+	LEAQ  4(SI), R8
+	CMPQ  R8, DI
 	JGT   done42
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*1), R9
-	VMOVD (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*1), R10
+	VMOVD (R10), X0
 
 terms45:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish46
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*1), R9
-	VMOVD  (R9), X1
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*1), R10
+	VMOVD  (R10), X1
 	VPADDB X1, X0, X0
 	JMP    terms45
 
 finish46:
-	LEAQ  (AX)(BX*1), R9
-	VMOVD X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop41
+	LEAQ  (AX)(SI*1), R10
+	VMOVD X0, (R10)
+	TESTQ CX, CX
+	JEQ   done50
+	LEAQ  (CX)(SI*1), R10
+	VMOVD X0, (R10)
+
+done50:
+	MOVQ R8, SI
+	JMP  loop41
 
 done42:
 loop51:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done52
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X0, X0, X0
-	VPINSRW $0x00, (R9), X0, X0
+	VPINSRW $0x00, (R10), X0, X0
 
 terms55:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish56
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X1, X1, X1
-	VPINSRW $0x00, (R9), X1, X1
+	VPINSRW $0x00, (R10), X1, X1
 	VPADDB  X1, X0, X0
 	JMP     terms55
 
 finish56:
-	LEAQ    (AX)(BX*1), R9
-	VPEXTRW $0x00, X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop51
+	LEAQ    (AX)(SI*1), R10
+	VPEXTRW $0x00, X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done60
+	LEAQ    (CX)(SI*1), R10
+	VPEXTRW $0x00, X0, (R10)
+
+done60:
+	MOVQ R8, SI
+	JMP  loop51
 
 done52:
 loop61:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done62
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X0, X0, X0
-	VPINSRB $0x00, (R9), X0, X0
+	VPINSRB $0x00, (R10), X0, X0
 
 terms65:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish66
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X1, X1, X1
-	VPINSRB $0x00, (R9), X1, X1
+	VPINSRB $0x00, (R10), X1, X1
 	VPADDB  X1, X0, X0
 	JMP     terms65
 
 finish66:
-	LEAQ    (AX)(BX*1), R9
-	VPEXTRB $0x00, X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop61
+	LEAQ    (AX)(SI*1), R10
+	VPEXTRB $0x00, X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done70
+	LEAQ    (CX)(SI*1), R10
+	VPEXTRB $0x00, X0, (R10)
+
+done70:
+	MOVQ R8, SI
+	JMP  loop61
 
 done62:
 	VZEROUPPER
 	RET
 
-// func avx2DivideU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2DivideU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2DivideU8(SB), NOSPLIT, $0-56
+TEXT ·avx2DivideU8(SB), NOSPLIT, $0-64
 	MOVQ         dst+0(FP), AX
-	MOVQ         srcs+8(FP), CX
-	MOVQ         terms+16(FP), DX
-	SHLQ         $0x05, DX
-	ADDQ         CX, DX
-	MOVQ         lo+24(FP), BX
-	MOVQ         hi+32(FP), SI
-	MOVQ         scale+48(FP), DI
-	VMOVD        DI, X0
+	MOVQ         also+8(FP), CX
+	MOVQ         srcs+16(FP), DX
+	MOVQ         terms+24(FP), BX
+	SHLQ         $0x05, BX
+	ADDQ         DX, BX
+	MOVQ         lo+32(FP), SI
+	MOVQ         hi+40(FP), DI
+	MOVQ         scale+56(FP), R8
+	VMOVD        R8, X0
 	VPBROADCASTD X0, Y0
-	MOVL         $0x00ff00ff, DI
-	VMOVD        DI, X1
+	MOVL         $0x00ff00ff, R8
+	VMOVD        R8, X1
 	VPBROADCASTD X1, Y1
 
 loop71:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done72
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	VMOVUPS 64(R9), Y4
-	VMOVUPS 96(R9), Y5
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y2
+	VMOVUPS 32(R10), Y3
+	VMOVUPS 64(R10), Y4
+	VMOVUPS 96(R10), Y5
 
 terms75:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish76
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y6
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y6
 	VPADDB  Y6, Y2, Y2
-	VMOVUPS 32(R9), Y6
+	VMOVUPS 32(R10), Y6
 	VPADDB  Y6, Y3, Y3
-	VMOVUPS 64(R9), Y6
+	VMOVUPS 64(R10), Y6
 	VPADDB  Y6, Y4, Y4
-	VMOVUPS 96(R9), Y6
+	VMOVUPS 96(R10), Y6
 	VPADDB  Y6, Y5, Y5
 	JMP     terms75
 
@@ -286,31 +333,40 @@ finish76:
 	VPMULHUW Y0, Y5, Y5
 	VPSLLW   $0x08, Y5, Y5
 	VORPS    Y6, Y5, Y5
-	LEAQ     (AX)(BX*1), R9
-	VMOVUPS  Y2, (R9)
-	VMOVUPS  Y3, 32(R9)
-	VMOVUPS  Y4, 64(R9)
-	VMOVUPS  Y5, 96(R9)
-	MOVQ     DI, BX
-	JMP      loop71
+	LEAQ     (AX)(SI*1), R10
+	VMOVUPS  Y2, (R10)
+	VMOVUPS  Y3, 32(R10)
+	VMOVUPS  Y4, 64(R10)
+	VMOVUPS  Y5, 96(R10)
+	TESTQ    CX, CX
+	JEQ      done80
+	LEAQ     (CX)(SI*1), R10
+	VMOVUPS  Y2, (R10)
+	VMOVUPS  Y3, 32(R10)
+	VMOVUPS  Y4, 64(R10)
+	VMOVUPS  Y5, 96(R10)
+
+done80:
+	MOVQ R8, SI
+	JMP  loop71
 
 done72:
 loop81:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done82
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y2
 
 terms85:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish86
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y3
 	VPADDB  Y3, Y2, Y2
 	JMP     terms85
 
@@ -321,28 +377,34 @@ finish86:
 	VPMULHUW Y0, Y2, Y2
 	VPSLLW   $0x08, Y2, Y2
 	VORPS    Y3, Y2, Y2
-	LEAQ     (AX)(BX*1), R9
-	VMOVUPS  Y2, (R9)
-	MOVQ     DI, BX
-	JMP      loop81
+	LEAQ     (AX)(SI*1), R10
+	VMOVUPS  Y2, (R10)
+	TESTQ    CX, CX
+	JEQ      done90
+	LEAQ     (CX)(SI*1), R10
+	VMOVUPS  Y2, (R10)
+
+done90:
+	MOVQ R8, SI
+	JMP  loop81
 
 done82:
 loop91:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done92
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), X2
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), X2
 
 terms95:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish96
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), X3
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), X3
 	VPADDB  X3, X2, X2
 	JMP     terms95
 
@@ -353,28 +415,34 @@ finish96:
 	VPMULHUW X0, X2, X2
 	VPSLLW   $0x08, X2, X2
 	VORPS    X3, X2, X2
-	LEAQ     (AX)(BX*1), R9
-	VMOVUPS  X2, (R9)
-	MOVQ     DI, BX
-	JMP      loop91
+	LEAQ     (AX)(SI*1), R10
+	VMOVUPS  X2, (R10)
+	TESTQ    CX, CX
+	JEQ      done100
+	LEAQ     (CX)(SI*1), R10
+	VMOVUPS  X2, (R10)
+
+done100:
+	MOVQ R8, SI
+	JMP  loop91
 
 done92:
 loop101:
-	LEAQ  8(BX), DI
-	CMPQ  DI, SI
+	LEAQ  8(SI), R8
+	CMPQ  R8, DI
 	JGT   done102
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*1), R9
-	VMOVQ (R9), X2
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*1), R10
+	VMOVQ (R10), X2
 
 terms105:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish106
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*1), R9
-	VMOVQ  (R9), X3
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*1), R10
+	VMOVQ  (R10), X3
 	VPADDB X3, X2, X2
 	JMP    terms105
 
@@ -385,28 +453,34 @@ finish106:
 	VPMULHUW X0, X2, X2
 	VPSLLW   $0x08, X2, X2
 	VORPS    X3, X2, X2
-	LEAQ     (AX)(BX*1), R9
-	VMOVQ    X2, (R9)
-	MOVQ     DI, BX
-	JMP      loop101
+	LEAQ     (AX)(SI*1), R10
+	VMOVQ    X2, (R10)
+	TESTQ    CX, CX
+	JEQ      done110
+	LEAQ     (CX)(SI*1), R10
+	VMOVQ    X2, (R10)
+
+done110:
+	MOVQ R8, SI
+	JMP  loop101
 
 done102:
 loop111:
-	LEAQ  4(BX), DI
-	CMPQ  DI, SI
+	LEAQ  4(SI), R8
+	CMPQ  R8, DI
 	JGT   done112
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*1), R9
-	VMOVD (R9), X2
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*1), R10
+	VMOVD (R10), X2
 
 terms115:
-	ADDQ   $0x20, R8
-	CMPQ   R8, DX
+	ADDQ   $0x20, R9
+	CMPQ   R9, BX
 	JEQ    finish116
-	MOVQ   (R8), R9
-	LEAQ   (R9)(BX*1), R9
-	VMOVD  (R9), X3
+	MOVQ   (R9), R10
+	LEAQ   (R10)(SI*1), R10
+	VMOVD  (R10), X3
 	VPADDB X3, X2, X2
 	JMP    terms115
 
@@ -417,30 +491,36 @@ finish116:
 	VPMULHUW X0, X2, X2
 	VPSLLW   $0x08, X2, X2
 	VORPS    X3, X2, X2
-	LEAQ     (AX)(BX*1), R9
-	VMOVD    X2, (R9)
-	MOVQ     DI, BX
-	JMP      loop111
+	LEAQ     (AX)(SI*1), R10
+	VMOVD    X2, (R10)
+	TESTQ    CX, CX
+	JEQ      done120
+	LEAQ     (CX)(SI*1), R10
+	VMOVD    X2, (R10)
+
+done120:
+	MOVQ R8, SI
+	JMP  loop111
 
 done112:
 loop121:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done122
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X2, X2, X2
-	VPINSRW $0x00, (R9), X2, X2
+	VPINSRW $0x00, (R10), X2, X2
 
 terms125:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish126
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X3, X3, X3
-	VPINSRW $0x00, (R9), X3, X3
+	VPINSRW $0x00, (R10), X3, X3
 	VPADDB  X3, X2, X2
 	JMP     terms125
 
@@ -451,30 +531,36 @@ finish126:
 	VPMULHUW X0, X2, X2
 	VPSLLW   $0x08, X2, X2
 	VORPS    X3, X2, X2
-	LEAQ     (AX)(BX*1), R9
-	VPEXTRW  $0x00, X2, (R9)
-	MOVQ     DI, BX
-	JMP      loop121
+	LEAQ     (AX)(SI*1), R10
+	VPEXTRW  $0x00, X2, (R10)
+	TESTQ    CX, CX
+	JEQ      done130
+	LEAQ     (CX)(SI*1), R10
+	VPEXTRW  $0x00, X2, (R10)
+
+done130:
+	MOVQ R8, SI
+	JMP  loop121
 
 done122:
 loop131:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done132
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X2, X2, X2
-	VPINSRB $0x00, (R9), X2, X2
+	VPINSRB $0x00, (R10), X2, X2
 
 terms135:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish136
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X3, X3, X3
-	VPINSRB $0x00, (R9), X3, X3
+	VPINSRB $0x00, (R10), X3, X3
 	VPADDB  X3, X2, X2
 	JMP     terms135
 
@@ -485,434 +571,532 @@ finish136:
 	VPMULHUW X0, X2, X2
 	VPSLLW   $0x08, X2, X2
 	VORPS    X3, X2, X2
-	LEAQ     (AX)(BX*1), R9
-	VPEXTRB  $0x00, X2, (R9)
-	MOVQ     DI, BX
-	JMP      loop131
+	LEAQ     (AX)(SI*1), R10
+	VPEXTRB  $0x00, X2, (R10)
+	TESTQ    CX, CX
+	JEQ      done140
+	LEAQ     (CX)(SI*1), R10
+	VPEXTRB  $0x00, X2, (R10)
+
+done140:
+	MOVQ R8, SI
+	JMP  loop131
 
 done132:
 	VZEROUPPER
 	RET
 
-// func avx2MinU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MinU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MinU8(SB), NOSPLIT, $0-56
+TEXT ·avx2MinU8(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop141:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done142
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
 
 terms145:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish146
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y4
 	VPMINUB Y4, Y0, Y0
-	VMOVUPS 32(R9), Y4
+	VMOVUPS 32(R10), Y4
 	VPMINUB Y4, Y1, Y1
-	VMOVUPS 64(R9), Y4
+	VMOVUPS 64(R10), Y4
 	VPMINUB Y4, Y2, Y2
-	VMOVUPS 96(R9), Y4
+	VMOVUPS 96(R10), Y4
 	VPMINUB Y4, Y3, Y3
 	JMP     terms145
 
 finish146:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	MOVQ    DI, BX
-	JMP     loop141
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done150
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+
+done150:
+	MOVQ R8, SI
+	JMP  loop141
 
 done142:
 loop151:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done152
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y0
 
 terms155:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish156
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y1
 	VPMINUB Y1, Y0, Y0
 	JMP     terms155
 
 finish156:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Y0, (R9)
-	MOVQ    DI, BX
-	JMP     loop151
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+	TESTQ   CX, CX
+	JEQ     done160
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+
+done160:
+	MOVQ R8, SI
+	JMP  loop151
 
 done152:
 loop161:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done162
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), X0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), X0
 
 terms165:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish166
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), X1
 	VPMINUB X1, X0, X0
 	JMP     terms165
 
 finish166:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop161
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done170
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS X0, (R10)
+
+done170:
+	MOVQ R8, SI
+	JMP  loop161
 
 done162:
 loop171:
-	LEAQ  8(BX), DI
-	CMPQ  DI, SI
+	LEAQ  8(SI), R8
+	CMPQ  R8, DI
 	JGT   done172
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*1), R9
-	VMOVQ (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*1), R10
+	VMOVQ (R10), X0
 
 terms175:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish176
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVQ   (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVQ   (R10), X1
 	VPMINUB X1, X0, X0
 	JMP     terms175
 
 finish176:
-	LEAQ  (AX)(BX*1), R9
-	VMOVQ X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop171
+	LEAQ  (AX)(SI*1), R10
+	VMOVQ X0, (R10)
+	TESTQ CX, CX
+	JEQ   done180
+	LEAQ  (CX)(SI*1), R10
+	VMOVQ X0, (R10)
+
+done180:
+	MOVQ R8, SI
+	JMP  loop171
 
 done172:
 loop181:
-	LEAQ  4(BX), DI
-	CMPQ  DI, SI
+	LEAQ  4(SI), R8
+	CMPQ  R8, DI
 	JGT   done182
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*1), R9
-	VMOVD (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*1), R10
+	VMOVD (R10), X0
 
 terms185:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish186
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVD   (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVD   (R10), X1
 	VPMINUB X1, X0, X0
 	JMP     terms185
 
 finish186:
-	LEAQ  (AX)(BX*1), R9
-	VMOVD X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop181
+	LEAQ  (AX)(SI*1), R10
+	VMOVD X0, (R10)
+	TESTQ CX, CX
+	JEQ   done190
+	LEAQ  (CX)(SI*1), R10
+	VMOVD X0, (R10)
+
+done190:
+	MOVQ R8, SI
+	JMP  loop181
 
 done182:
 loop191:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done192
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X0, X0, X0
-	VPINSRW $0x00, (R9), X0, X0
+	VPINSRW $0x00, (R10), X0, X0
 
 terms195:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish196
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X1, X1, X1
-	VPINSRW $0x00, (R9), X1, X1
+	VPINSRW $0x00, (R10), X1, X1
 	VPMINUB X1, X0, X0
 	JMP     terms195
 
 finish196:
-	LEAQ    (AX)(BX*1), R9
-	VPEXTRW $0x00, X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop191
+	LEAQ    (AX)(SI*1), R10
+	VPEXTRW $0x00, X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done200
+	LEAQ    (CX)(SI*1), R10
+	VPEXTRW $0x00, X0, (R10)
+
+done200:
+	MOVQ R8, SI
+	JMP  loop191
 
 done192:
 loop201:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done202
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X0, X0, X0
-	VPINSRB $0x00, (R9), X0, X0
+	VPINSRB $0x00, (R10), X0, X0
 
 terms205:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish206
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X1, X1, X1
-	VPINSRB $0x00, (R9), X1, X1
+	VPINSRB $0x00, (R10), X1, X1
 	VPMINUB X1, X0, X0
 	JMP     terms205
 
 finish206:
-	LEAQ    (AX)(BX*1), R9
-	VPEXTRB $0x00, X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop201
+	LEAQ    (AX)(SI*1), R10
+	VPEXTRB $0x00, X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done210
+	LEAQ    (CX)(SI*1), R10
+	VPEXTRB $0x00, X0, (R10)
+
+done210:
+	MOVQ R8, SI
+	JMP  loop201
 
 done202:
 	VZEROUPPER
 	RET
 
-// func avx2MaxU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+// func avx2MaxU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 // Requires: AVX, AVX2
-TEXT ·avx2MaxU8(SB), NOSPLIT, $0-56
+TEXT ·avx2MaxU8(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), AX
-	MOVQ srcs+8(FP), CX
-	MOVQ terms+16(FP), DX
-	SHLQ $0x05, DX
-	ADDQ CX, DX
-	MOVQ lo+24(FP), BX
-	MOVQ hi+32(FP), SI
+	MOVQ also+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ terms+24(FP), BX
+	SHLQ $0x05, BX
+	ADDQ DX, BX
+	MOVQ lo+32(FP), SI
+	MOVQ hi+40(FP), DI
 
 loop211:
-	LEAQ    128(BX), DI
-	CMPQ    DI, SI
+	LEAQ    128(SI), R8
+	CMPQ    R8, DI
 	JGT     done212
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS 64(R9), Y2
-	VMOVUPS 96(R9), Y3
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
 
 terms215:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish216
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y4
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y4
 	VPMAXUB Y4, Y0, Y0
-	VMOVUPS 32(R9), Y4
+	VMOVUPS 32(R10), Y4
 	VPMAXUB Y4, Y1, Y1
-	VMOVUPS 64(R9), Y4
+	VMOVUPS 64(R10), Y4
 	VPMAXUB Y4, Y2, Y2
-	VMOVUPS 96(R9), Y4
+	VMOVUPS 96(R10), Y4
 	VPMAXUB Y4, Y3, Y3
 	JMP     terms215
 
 finish216:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Y0, (R9)
-	VMOVUPS Y1, 32(R9)
-	VMOVUPS Y2, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	MOVQ    DI, BX
-	JMP     loop211
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+	TESTQ   CX, CX
+	JEQ     done220
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+	VMOVUPS Y1, 32(R10)
+	VMOVUPS Y2, 64(R10)
+	VMOVUPS Y3, 96(R10)
+
+done220:
+	MOVQ R8, SI
+	JMP  loop211
 
 done212:
 loop221:
-	LEAQ    32(BX), DI
-	CMPQ    DI, SI
+	LEAQ    32(SI), R8
+	CMPQ    R8, DI
 	JGT     done222
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y0
 
 terms225:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish226
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), Y1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), Y1
 	VPMAXUB Y1, Y0, Y0
 	JMP     terms225
 
 finish226:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS Y0, (R9)
-	MOVQ    DI, BX
-	JMP     loop221
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+	TESTQ   CX, CX
+	JEQ     done230
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS Y0, (R10)
+
+done230:
+	MOVQ R8, SI
+	JMP  loop221
 
 done222:
 loop231:
-	LEAQ    16(BX), DI
-	CMPQ    DI, SI
+	LEAQ    16(SI), R8
+	CMPQ    R8, DI
 	JGT     done232
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), X0
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), X0
 
 terms235:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish236
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVUPS (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVUPS (R10), X1
 	VPMAXUB X1, X0, X0
 	JMP     terms235
 
 finish236:
-	LEAQ    (AX)(BX*1), R9
-	VMOVUPS X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop231
+	LEAQ    (AX)(SI*1), R10
+	VMOVUPS X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done240
+	LEAQ    (CX)(SI*1), R10
+	VMOVUPS X0, (R10)
+
+done240:
+	MOVQ R8, SI
+	JMP  loop231
 
 done232:
 loop241:
-	LEAQ  8(BX), DI
-	CMPQ  DI, SI
+	LEAQ  8(SI), R8
+	CMPQ  R8, DI
 	JGT   done242
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*1), R9
-	VMOVQ (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*1), R10
+	VMOVQ (R10), X0
 
 terms245:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish246
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVQ   (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVQ   (R10), X1
 	VPMAXUB X1, X0, X0
 	JMP     terms245
 
 finish246:
-	LEAQ  (AX)(BX*1), R9
-	VMOVQ X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop241
+	LEAQ  (AX)(SI*1), R10
+	VMOVQ X0, (R10)
+	TESTQ CX, CX
+	JEQ   done250
+	LEAQ  (CX)(SI*1), R10
+	VMOVQ X0, (R10)
+
+done250:
+	MOVQ R8, SI
+	JMP  loop241
 
 done242:
 loop251:
-	LEAQ  4(BX), DI
-	CMPQ  DI, SI
+	LEAQ  4(SI), R8
+	CMPQ  R8, DI
 	JGT   done252
-	MOVQ  CX, R8
-	MOVQ  (R8), R9
-	LEAQ  (R9)(BX*1), R9
-	VMOVD (R9), X0
+	MOVQ  DX, R9
+	MOVQ  (R9), R10
+	LEAQ  (R10)(SI*1), R10
+	VMOVD (R10), X0
 
 terms255:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish256
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
-	VMOVD   (R9), X1
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
+	VMOVD   (R10), X1
 	VPMAXUB X1, X0, X0
 	JMP     terms255
 
 finish256:
-	LEAQ  (AX)(BX*1), R9
-	VMOVD X0, (R9)
-	MOVQ  DI, BX
-	JMP   loop251
+	LEAQ  (AX)(SI*1), R10
+	VMOVD X0, (R10)
+	TESTQ CX, CX
+	JEQ   done260
+	LEAQ  (CX)(SI*1), R10
+	VMOVD X0, (R10)
+
+done260:
+	MOVQ R8, SI
+	JMP  loop251
 
 done252:
 loop261:
-	LEAQ    2(BX), DI
-	CMPQ    DI, SI
+	LEAQ    2(SI), R8
+	CMPQ    R8, DI
 	JGT     done262
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X0, X0, X0
-	VPINSRW $0x00, (R9), X0, X0
+	VPINSRW $0x00, (R10), X0, X0
 
 terms265:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish266
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X1, X1, X1
-	VPINSRW $0x00, (R9), X1, X1
+	VPINSRW $0x00, (R10), X1, X1
 	VPMAXUB X1, X0, X0
 	JMP     terms265
 
 finish266:
-	LEAQ    (AX)(BX*1), R9
-	VPEXTRW $0x00, X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop261
+	LEAQ    (AX)(SI*1), R10
+	VPEXTRW $0x00, X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done270
+	LEAQ    (CX)(SI*1), R10
+	VPEXTRW $0x00, X0, (R10)
+
+done270:
+	MOVQ R8, SI
+	JMP  loop261
 
 done262:
 loop271:
-	LEAQ    1(BX), DI
-	CMPQ    DI, SI
+	LEAQ    1(SI), R8
+	CMPQ    R8, DI
 	JGT     done272
-	MOVQ    CX, R8
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    DX, R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X0, X0, X0
-	VPINSRB $0x00, (R9), X0, X0
+	VPINSRB $0x00, (R10), X0, X0
 
 terms275:
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	ADDQ    $0x20, R9
+	CMPQ    R9, BX
 	JEQ     finish276
-	MOVQ    (R8), R9
-	LEAQ    (R9)(BX*1), R9
+	MOVQ    (R9), R10
+	LEAQ    (R10)(SI*1), R10
 	VPXOR   X1, X1, X1
-	VPINSRB $0x00, (R9), X1, X1
+	VPINSRB $0x00, (R10), X1, X1
 	VPMAXUB X1, X0, X0
 	JMP     terms275
 
 finish276:
-	LEAQ    (AX)(BX*1), R9
-	VPEXTRB $0x00, X0, (R9)
-	MOVQ    DI, BX
-	JMP     loop271
+	LEAQ    (AX)(SI*1), R10
+	VPEXTRB $0x00, X0, (R10)
+	TESTQ   CX, CX
+	JEQ     done280
+	LEAQ    (CX)(SI*1), R10
+	VPEXTRB $0x00, X0, (R10)
+
+done280:
+	MOVQ R8, SI
+	JMP  loop271
 
 done272:
 	VZEROUPPER

@@ -5,13 +5,13 @@
 package reduce
 
 //go:noescape
-func avx512SumU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512SumU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512DivideU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512DivideU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MinU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MinU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
 
 //go:noescape
-func avx512MaxU8(dst *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)
+func avx512MaxU8(dst *byte, also *byte, srcs *Source, terms int, lo int, hi int, wide bool, scale uint64)

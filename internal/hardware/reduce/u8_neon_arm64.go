@@ -5,13 +5,13 @@
 package reduce
 
 //go:noescape
-func neonSumU8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonSumU8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMinU8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMinU8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonMaxU8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonMaxU8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 //go:noescape
-func neonProdU8(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+func neonProdU8(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)

@@ -11,9 +11,9 @@ import (
 //go:generate go -C avo run . ..
 
 // routine combines elements lo to hi of the sources into the same elements of
-// dst, in one pass, in assembly. What scale means depends on the routine: see
+// dst and, unless it is nil, of also, in one pass, in assembly. What scale means depends on the routine: see
 // scales. It keeps within the elements, and needs no alignment.
-type routine func(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
+type routine func(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 // routines is what one instruction set has, nil where it has nothing: for each
 // operator but Avg, and for the sum with something done to it.
@@ -88,8 +88,8 @@ func (r *routines) kernel(t dtype.Type, op dtype.Op) Kernel {
 	return v.reduce
 }
 
-func (v *vector) reduce(dst []byte, wide bool, srcs []Source, ranks int) {
-	n := elements(dst, wide, srcs, v.narrow, v.wide)
+func (v *vector) reduce(dst, also []byte, wide bool, srcs []Source, ranks int) {
+	n := elements(dst, also, wide, srcs, v.narrow, v.wide)
 	run, scale := v.whole, uint64(0)
 	div := divisor(v.op, wide, ranks)
 	switch {
@@ -99,13 +99,22 @@ func (v *vector) reduce(dst []byte, wide bool, srcs []Source, ranks int) {
 	case v.divide != nil:
 		run, scale = v.divide, v.divisor(div)
 	}
+	var second *byte
+	if len(also) > 0 {
+		second = &also[0]
+	}
 	step := turn >> bits.TrailingZeros(uint(v.narrow))
 	for lo := 0; lo < n; lo += step {
 		hi := min(lo+step, n)
-		run(&dst[0], &srcs[0], len(srcs), lo, hi, wide, scale)
 		if div != 1 && v.divide == nil {
+			run(&dst[0], nil, &srcs[0], len(srcs), lo, hi, wide, scale)
 			divideI64(dst[8*lo:8*hi], div)
+			if second != nil {
+				copy(also[8*lo:8*hi], dst[8*lo:8*hi])
+			}
+			continue
 		}
+		run(&dst[0], second, &srcs[0], len(srcs), lo, hi, wide, scale)
 	}
 }
 

@@ -110,7 +110,7 @@ func (c *Comm) dart(call *Call, p *plan, room []byte) bool {
 		terms[from] = reduce.Source{Data: term}
 		from++
 	}
-	p.kernel(out, false, terms, c.size)
+	p.kernel(out, nil, false, terms, c.size)
 	forget(terms)
 	for from, r := range readers {
 		if from != c.rank {

@@ -139,6 +139,22 @@ func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, cl
 	element := o.size(wide)
 	pieces := o.comm.pieces[:len(terms)]
 	elements := claimed / o.wide
+	// The kernel can write the result twice in one pass. Not past the caches; nor to what
+	// a peer has in its cache, as of a short message that it lends: its lines are slow
+	// to come, and stores wait for each other.
+	first, more := -1, false
+	for i, there := range copies {
+		switch {
+		case there == nil:
+		case first < 0 && !past && (o.rounds > 1 || !o.borrowed):
+			first = i
+		default:
+			more = true
+		}
+	}
+	if claim == 0 && !more {
+		elements = len(dst) / element // nothing is to be found in the cache again
+	}
 	for at, n := 0, len(dst)/element; at < n; at += elements {
 		end := min(at+elements, n)
 		for i, t := range terms {
@@ -154,9 +170,13 @@ func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, cl
 			}
 		}
 		result := dst[at*element : end*element]
-		o.kernel(result, wide, pieces, o.comm.size)
-		for _, there := range copies {
-			if there != nil {
+		var also []byte
+		if first >= 0 {
+			also = copies[first][at*element : end*element]
+		}
+		o.kernel(result, also, wide, pieces, o.comm.size)
+		for i, there := range copies {
+			if there != nil && i != first {
 				put(there, at*element, result, past)
 			}
 		}

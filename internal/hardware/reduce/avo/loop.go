@@ -51,12 +51,13 @@ const (
 
 // routine writes the body of a routine. It goes over the elements once: for a
 // few registers full at a time it takes all terms, one after another, and
-// stores the result. Since it does so only when all terms are loaded, dst may be
-// one of them. After the spans of full registers AVX-512 has one with a mask,
+// stores the result, twice if there is also where else. Since it does so only when
+// all terms are loaded, dst may be one of them. After the spans of full registers AVX-512 has one with a mask,
 // AVX2 one of each smaller power of two, so that nothing beyond the last
 // element is touched.
 func (a *assembler) routine(k kernel) {
 	dst := a.Load(a.Param("dst"), a.GP64())
+	also := a.Load(a.Param("also"), a.GP64())
 	srcs := a.Load(a.Param("srcs"), a.GP64())
 	end := a.Load(a.Param("terms"), a.GP64())
 	a.SHLQ(operand.Imm(5), end) // × sourceSize
@@ -67,13 +68,13 @@ func (a *assembler) routine(k kernel) {
 		k.prepare()
 	}
 	if k.plain != nil {
-		a.unlessWide(srcs, end, func() { a.spans(*k.plain, dst, srcs, end, i, hi) })
+		a.unlessWide(srcs, end, func() { a.spans(*k.plain, dst, also, srcs, end, i, hi) })
 	}
-	a.spans(k, dst, srcs, end, i, hi)
+	a.spans(k, dst, also, srcs, end, i, hi)
 }
 
 // spans writes the loops over the elements from i to hi, and the return.
-func (a *assembler) spans(k kernel, dst, srcs, end, i, hi reg.Register) {
+func (a *assembler) spans(k kernel, dst, also, srcs, end, i, hi reg.Register) {
 	full := a.width() / k.lane
 	spans := []span{{lanes: full, regs: 4}, {lanes: full, regs: 1}}
 	if !a.avx512 {
@@ -88,7 +89,7 @@ func (a *assembler) spans(k kernel, dst, srcs, end, i, hi reg.Register) {
 		a.LEAQ(operand.Mem{Base: i, Disp: s.lanes * s.regs}, stop)
 		a.CMPQ(stop, hi)
 		a.JGT(operand.LabelRef(done))
-		a.turn(k, s, dst, srcs, end, i)
+		a.turn(k, s, dst, also, srcs, end, i)
 		a.MOVQ(stop, i)
 		a.JMP(operand.LabelRef(loop))
 		a.Label(done)
@@ -103,7 +104,7 @@ func (a *assembler) spans(k kernel, dst, srcs, end, i, hi reg.Register) {
 		a.MOVQ(operand.I32(-1), ones)
 		a.BZHIQ(bits, ones, ones)
 		a.KMOVQ(ones, mask)
-		a.turn(k, span{lanes: full, regs: 1, mask: mask}, dst, srcs, end, i)
+		a.turn(k, span{lanes: full, regs: 1, mask: mask}, dst, also, srcs, end, i)
 		a.Label(done)
 	}
 	a.VZEROUPPER()
@@ -137,7 +138,7 @@ func (a *assembler) wide() operand.Op {
 }
 
 // turn combines the elements of one span, from index i on.
-func (a *assembler) turn(k kernel, s span, dst, srcs, end, i reg.Register) {
+func (a *assembler) turn(k kernel, s span, dst, also, srcs, end, i reg.Register) {
 	size := s.lanes * k.lane
 	acc := make([][]vec, s.regs)
 	for r := range acc {
@@ -201,26 +202,42 @@ func (a *assembler) turn(k kernel, s span, dst, srcs, end, i reg.Register) {
 			k.finish(acc[r])
 		}
 	}
+	// stored writes the results that are in registers to dst and, if there is one, to
+	// also; those that are narrowed as they are stored are read back for that.
+	stored := func(elem int, narrow func(s span, x vec, m operand.Mem), done string) {
+		place := func(r int) operand.Mem { return operand.Mem{Base: p, Disp: r * s.lanes * elem} }
+		a.LEAQ(operand.Mem{Base: dst, Index: i, Scale: uint8(elem)}, p)
+		for r := range acc {
+			if narrow != nil {
+				narrow(s, acc[r][0], place(r))
+			} else {
+				a.store(s, elem, acc[r][0], place(r))
+			}
+		}
+		a.TESTQ(also, also)
+		a.JEQ(operand.LabelRef(done))
+		results := make([]reg.Register, len(acc))
+		for r := range acc {
+			results[r] = acc[r][0]
+			if narrow != nil {
+				results[r] = a.vector(s.lanes * elem)
+				a.load(s, elem, place(r), results[r])
+			}
+		}
+		a.LEAQ(operand.Mem{Base: also, Index: i, Scale: uint8(elem)}, p)
+		for r, x := range results {
+			a.store(s, elem, x, place(r))
+		}
+	}
 	narrow, done := a.label("narrow"), a.label("done")
 	if k.partial {
 		a.CMPB(a.wide(), operand.Imm(0))
 		a.JEQ(operand.LabelRef(narrow))
-		a.LEAQ(operand.Mem{Base: dst, Index: i, Scale: uint8(k.lane)}, p)
-		for r := range acc {
-			a.store(s, k.lane, acc[r][0], operand.Mem{Base: p, Disp: r * size})
-		}
+		stored(k.lane, nil, done)
 		a.JMP(operand.LabelRef(done))
 		a.Label(narrow)
 	}
-	a.LEAQ(operand.Mem{Base: dst, Index: i, Scale: uint8(k.elem)}, p)
-	for r := range acc {
-		m := operand.Mem{Base: p, Disp: r * s.lanes * k.elem}
-		if k.narrow != nil {
-			k.narrow(s, acc[r][0], m)
-		} else {
-			a.store(s, k.elem, acc[r][0], m)
-		}
-	}
+	stored(k.elem, k.narrow, done)
 	a.Label(done)
 }
 

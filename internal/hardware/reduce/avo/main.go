@@ -91,7 +91,7 @@ func write(folder, typ string, kernels func(*assembler) []kernel, avx512 bool) e
 }
 
 // parameters are those of every routine.
-const parameters = "(dst *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)"
+const parameters = "(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)"
 
 // signature is that of every routine. Type Source is opaque here.
 func signature() (*gotypes.Signature, error) {

@@ -155,24 +155,25 @@ func (n *neon) dup(v, lane int) {
 }
 
 // routine writes one routine. R0 is dst, R1 srcs, R2 their end, R3 the index, R4
-// its end, R5 where a span ends, R6 the source, R7 the memory, R8 is wide.
+// its end, R5 where a span ends, R6 the source, R7 the memory, R8 is wide, R10 also.
 func (n *neon) routine(k neonKernel) {
-	fmt.Fprintf(n, "\n// func neon%s%s\nTEXT ·neon%s(SB), NOSPLIT, $0-56\n", k.name, parameters, k.name)
+	fmt.Fprintf(n, "\n// func neon%s%s\nTEXT ·neon%s(SB), NOSPLIT, $0-64\n", k.name, parameters, k.name)
 	n.line("MOVD dst+0(FP), R0")
-	n.line("MOVD srcs+8(FP), R1")
-	n.line("MOVD terms+16(FP), R2")
+	n.line("MOVD also+8(FP), R10")
+	n.line("MOVD srcs+16(FP), R1")
+	n.line("MOVD terms+24(FP), R2")
 	n.line("ADD R2<<5, R1, R2")
-	n.line("MOVD lo+24(FP), R3")
-	n.line("MOVD hi+32(FP), R4")
+	n.line("MOVD lo+32(FP), R3")
+	n.line("MOVD hi+40(FP), R4")
 	if k.partial {
-		n.line("MOVBU wide+40(FP), R8")
+		n.line("MOVBU wide+48(FP), R8")
 	}
 	if k.equal.word != 0 {
 		n.line("MOVD $%#x, R9", k.nan)
 		n.dup(neonNaN, k.lane)
 	}
 	if k.scale.word != 0 {
-		n.line("MOVD scale+48(FP), R9")
+		n.line("MOVD scale+56(FP), R9")
 		n.dup(neonScale, k.lane)
 	}
 	if k.narrow != nil {
@@ -215,25 +216,32 @@ func (n *neon) span(k neonKernel, lanes, regs int) {
 		}
 	}
 	narrow, stored := n.label("narrow"), n.label("stored")
+	// store writes the registers to dst and, if there is one, to also.
+	store := func(elem int) {
+		shift := bits.TrailingZeros(uint(elem))
+		n.line("ADD R3<<%d, R0, R7", shift)
+		for x := range regs {
+			n.store(lanes*elem, x, x*lanes*elem)
+		}
+		n.line("CBZ R10, %s", stored)
+		n.line("ADD R3<<%d, R10, R7", shift)
+		for x := range regs {
+			n.store(lanes*elem, x, x*lanes*elem)
+		}
+	}
 	if k.partial {
 		n.line("CBZ R8, %s", narrow)
-		n.line("ADD R3<<2, R0, R7")
-		for x := range regs {
-			n.store(lanes*4, x, x*16)
-		}
+		store(4)
 		n.line("B %s", stored)
 		n.mark(narrow)
 	}
-	n.line("ADD R3<<%d, R0, R7", bits.TrailingZeros(uint(k.elem)))
-	for x := range regs {
-		if k.narrow != nil {
+	if k.narrow != nil {
+		for x := range regs {
 			k.narrow(n, x)
 		}
-		n.store(lanes*k.elem, x, x*lanes*k.elem)
 	}
-	if k.partial {
-		n.mark(stored)
-	}
+	store(k.elem)
+	n.mark(stored)
 	n.line("MOVD R5, R3")
 	n.line("B %s", loop)
 	n.mark(done)
