@@ -38,8 +38,10 @@ func TestTime(t *testing.T) {
 		// One message each way, both ranks at the same time.
 		{Call{Collective: schedule.AllReduce, Ranks: 2, Bytes: 8, Choice: choice("oneshot")}, 1 + 10 + 8*1e4 + 1000 + 100 + 8*1e5 + 2*8*1e6},
 		{Call{Collective: schedule.AllReduce, Ranks: 2, Bytes: 8, Choice: choice("oneshot/ll")}, 1 + 10 + 3*8*1e4 + 1000 + 100 + 3*8*1e5 + 2*8*1e6},
-		// Less than a line is the first rank's chunk: to it and back.
-		{Call{Collective: schedule.AllReduce, Ranks: 2, Bytes: 8, Choice: choice("direct")}, 1 + 2*(10+8*1e4+1000+100+8*1e5) + 2*8*1e6},
+		// Less than a line is the first rank's chunk: to it and back, as an answer in the
+		// same slot or, with flags among the data, as a message.
+		{Call{Collective: schedule.AllReduce, Ranks: 2, Bytes: 8, Choice: choice("direct")}, 1 + 10 + 2*(8*1e4+1000+100+8*1e5) + 2*8*1e6},
+		{Call{Collective: schedule.AllReduce, Ranks: 2, Bytes: 8, Choice: choice("direct/ll")}, 1 + 2*(10+3*8*1e4+1000+100+3*8*1e5) + 2*8*1e6},
 		// A single rank copies.
 		{Call{Collective: schedule.AllReduce, Ranks: 1, Bytes: 8, Choice: choice("direct")}, 1 + 8*1e7},
 		// A reference is not written, but waited for.

@@ -57,6 +57,7 @@ func (p pricer) time(c Call) float64 {
 // walk simulates at most the given number of rounds.
 func (p Parameters) walk(c Call, programs []schedule.Program, chunks, most int) float64 {
 	w := &walk{Parameters: p, call: c, ranks: make([]rank, c.Ranks), channels: make([]channel, c.Ranks*(c.Ranks+1))}
+	w.answered = c.Protocol == collective.Simple && collective.Answered(programs)
 	w.cut(chunks)
 	for i := range w.ranks {
 		w.ranks[i] = rank{id: i, program: programs[i]}
@@ -106,6 +107,7 @@ type walk struct {
 	ranks    []rank
 	channels []channel
 	cores    []core
+	answered bool // results go back in the slots that brought the inputs
 	rounds   int
 	chunk    int  // bytes of a chunk but the last ones
 	whole    bool // the message is what is cut into chunks
@@ -222,6 +224,9 @@ func (w *walk) can(r *rank, s *schedule.Step) bool {
 	there := func(ch *channel) bool { return ch.read[r.id] < len(ch.sent) }
 	switch s.Kind {
 	case schedule.Send:
+		if w.answers(s) {
+			return true
+		}
 		ch := w.channel(r.id, s.Peer)
 		n := len(ch.sent)
 		return n < slots || ch.sent[n-slots].reads == w.readers(s)
@@ -236,6 +241,10 @@ func (w *walk) can(r *rank, s *schedule.Step) bool {
 	}
 	return true
 }
+
+// answers reports whether the step sends results as answers. They are priced like one
+// message to everyone, which is what they come to, but for putting it into a slot.
+func (w *walk) answers(s *schedule.Step) bool { return w.answered && s.Peer == schedule.Everyone }
 
 func (w *walk) readers(s *schedule.Step) int {
 	if s.Peer == schedule.Everyone {
@@ -257,12 +266,15 @@ func (w *walk) do(r *rank, s *schedule.Step) {
 	switch s.Kind {
 	case schedule.Send:
 		ch := w.channel(r.id, s.Peer)
-		if i := len(ch.sent) - slots; i >= 0 {
+		answers := w.answers(s)
+		if i := len(ch.sent) - slots; i >= 0 && !answers {
 			r.now = max(r.now, ch.sent[i].freed+w.Flight)
 		}
-		r.now += w.Send
+		if !answers {
+			r.now += w.Send
+		}
 		if w.lends(r, s, n) {
-			r.lent = true
+			r.lent = r.lent || !w.answered
 		} else {
 			r.now += moved * w.Write
 		}

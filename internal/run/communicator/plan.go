@@ -187,17 +187,16 @@ func newRoute(key routeKey, size, rank int) *route {
 			r.number = i
 		}
 	}
+	programs := a.Programs(size, key.root)
+	r.answered = collective.Answered(programs)
 	// Whether partial results travel must be the same on all ranks, since it
 	// decides how large a segment is.
-	r.answered = size > 1
-	for other := range size {
-		p := a.Program(size, other, key.root)
-		r.answered = r.answered && answered(p, size)
+	for _, p := range programs {
 		for _, s := range p {
 			r.partial = r.partial || s.Kind == schedule.Send && s.Value == schedule.Partial
 		}
 	}
-	r.program = a.Program(size, rank, key.root)
+	r.program = programs[rank]
 	r.starts = cut(r.program)
 	r.joined = following(r.program)
 	shown := map[int]bool{}
@@ -267,34 +266,4 @@ func following(p schedule.Program) []bool {
 		joined[i] = p[i].Kind == schedule.Send && before.Kind == schedule.Reduce && p[i].Chunk == before.Chunk && p[i].Value == before.Value
 	}
 	return joined
-}
-
-// answered reports whether a rank that carries out p sends nothing but inputs, each to
-// one rank that then sends everyone the result for their chunk, and results for
-// which all other ranks have sent it their inputs.
-func answered(p schedule.Program, size int) bool {
-	joined := following(p)
-	type chunk struct{ number, peer int }
-	asked, got := map[chunk]bool{}, map[chunk]bool{}
-	for i, s := range p {
-		switch {
-		case s.Kind == schedule.Send && s.Peer == schedule.Everyone:
-			if !joined[i] || s.Value != schedule.Output || len(p[i-1].From) != size {
-				return false
-			}
-		case s.Kind == schedule.Send && s.Value == schedule.Input:
-			asked[chunk{s.Chunk, s.Peer}] = true
-		case s.Kind == schedule.Recv && s.Shared && asked[chunk{s.Chunk, s.Peer}]:
-			got[chunk{s.Chunk, s.Peer}] = true
-		case s.Kind == schedule.Reduce && joined[i+1]:
-			for _, from := range s.From {
-				if from.Shared || from.Value != schedule.Input {
-					return false
-				}
-			}
-		default:
-			return false
-		}
-	}
-	return len(got) > 0 && len(got) == len(asked)
 }

@@ -57,18 +57,3 @@ func TestPartsShareNoChannel(t *testing.T) {
 		t.Error("no program has parts")
 	}
 }
-
-// Results go back as answers where every rank reduces a chunk for all: no other
-// program says who waits for which message.
-func TestAnswered(t *testing.T) {
-	for _, kind := range schedule.Collectives {
-		for _, a := range collective.Algorithms(kind) {
-			for n := 1; n <= 9; n++ {
-				r := newRoute(routeKey{kind, a.Name, n / 2}, n, n-1)
-				if want := kind == schedule.AllReduce && a.Name == "direct" && n > 1; r.answered != want {
-					t.Errorf("%v %s of %d ranks: answered is %v", kind, a.Name, n, r.answered)
-				}
-			}
-		}
-	}
-}
