@@ -50,6 +50,7 @@ type Comm struct {
 	spins      int // polls before a waiting rank offers its core
 	patience   time.Duration
 	farFrom    time.Duration     // what a claim takes if a peer is far
+	outgrown   int               // bytes of buffers that caches do not keep
 	warn       func(text string) // told once of an operation that has waited for patience
 	table      collective.Table
 	recorder   *telemetry.Recorder
@@ -109,6 +110,7 @@ func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena
 		routes:     map[routeKey]*route{},
 		time:       sys.NewClock(),
 		farFrom:    farFrom,
+		outgrown:   outgrown,
 		partial:    make([]byte, max(l.segment, llPayload)),
 		terms:      make([]reduce.Source, 0, cfg.Size),
 		pieces:     make([]reduce.Source, cfg.Size),

@@ -65,6 +65,17 @@ func (c *Comm) far(peer int) bool {
 	return true
 }
 
+// outgrown is how much the buffers of all ranks are together if caches keep nothing of
+// them: two ranks with 8 MiB each way, measured on an L3 of 32 MiB.
+const outgrown = 32 << 20
+
+// outgrows reports whether the call's buffers come from memory and go there. Then results
+// for windows of peers go past the caches, or their lines would be fetched only to be
+// written; and lent inputs are not claimed, or they would be written back.
+func (o *operation) outgrows() bool {
+	return 2*o.comm.size*max(len(o.call.In), len(o.call.Out)) >= o.comm.outgrown
+}
+
 // put copies data to the place at of a slot.
 func put(room []byte, at int, data []byte, past bool) {
 	through := len(data)
@@ -89,6 +100,9 @@ func commit(w channel.Writer, tag uint32) {
 // it lends to everyone, they would take the lines from each other. Lines that are
 // to take an answer back are soon written to anyhow.
 func (o *operation) claims(shared bool) bool {
+	if o.borrowed && o.outgrows() {
+		return false
+	}
 	if o.answers {
 		return o.borrowed
 	}

@@ -79,3 +79,37 @@ func TestPastTheCaches(t *testing.T) {
 		})
 	}
 }
+
+// So do results in windows, and inputs from there that nobody claims.
+func TestWindowsPastTheCaches(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		together(t, n, nil, func(c *Comm) error {
+			c.outgrown = 0
+			for _, count := range []int{3 * claimed, 200_003, 1_000_000} {
+				memory, err := Alloc(2 * 4 * count)
+				if err != nil {
+					return err
+				}
+				defer Free(memory)
+				in, out := reduce.View[int32](memory[:4*count]), reduce.View[int32](memory[4*count:])
+				for call := range 5 {
+					for i := range in {
+						in[i] = int32(value(c.rank, i+call))
+					}
+					if err := c.Do(&Call{Collective: schedule.AllReduce, Type: dtype.I32, Count: count, In: reduce.Bytes(in), Out: reduce.Bytes(out)}); err != nil {
+						return err
+					}
+					if !c.direct.borrowed {
+						return fmt.Errorf("an input of %d elements was not lent", count)
+					}
+					for i, got := range out {
+						if want := int32(reduced(dtype.Sum, n, i+call)); got != want {
+							return fmt.Errorf("call %d: element %d of %d is %d, want %d", call, i, count, got, want)
+						}
+					}
+				}
+			}
+			return nil
+		})
+	}
+}

@@ -337,7 +337,11 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 	dst := o.value(s.Value, at)
 	switch {
 	case o.answers:
-		o.combine(next, dst, terms, claim, passed, c.places, false)
+		past := o.borrowed && o.outgrows()
+		o.combine(next, dst, terms, claim, passed, c.places, past)
+		if past {
+			sys.Fence()
+		}
 	case o.route.joined[next.step+1]:
 		next.waitsFor = o.route.program[next.step+1].Peer
 		w, room, tag, ok := o.open(next.step+1, at)
