@@ -99,7 +99,7 @@ func (c *Comm) dart(call *Call, p *plan, room []byte) bool {
 			}
 			if !ok || got != tag || len(message) != n {
 				forget(terms)
-				c.direct.resume(call, p, began)
+				c.resume(call, p, began)
 				return false
 			}
 			term = message
@@ -127,9 +127,10 @@ func (c *Comm) dart(call *Call, p *plan, room []byte) bool {
 	return true
 }
 
-// resume makes o the operation of a brief call that began then and has sent its message.
-func (o *operation) resume(call *Call, p *plan, began time.Duration) {
-	c := o.comm
+// resume makes c.direct the operation of a brief call that began then and has sent its
+// message.
+func (c *Comm) resume(call *Call, p *plan, began time.Duration) {
+	o := &c.direct
 	o.call = *call
 	o.call.In, o.call.Out = call.In[:p.brief], call.Out[:p.brief]
 	c.prepare(o)

@@ -89,6 +89,25 @@ func TestBrief(t *testing.T) {
 
 func put32(b []byte, v int) { binary.LittleEndian.PutUint32(b, uint32(v)) }
 
+// The first call that waits for its end may be brief, if one like it was started before.
+func TestBriefAfterStart(t *testing.T) {
+	together(t, 2, nil, func(c *Comm) error {
+		b := make([]byte, 8)
+		call := Call{Collective: schedule.AllReduce, Type: dtype.F32, Count: 2, In: b, Out: b}
+		request, err := c.Start(call)
+		if err != nil {
+			return err
+		}
+		if err := request.Wait(0); err != nil {
+			return err
+		}
+		if c.rank == 1 {
+			time.Sleep(20 * time.Millisecond)
+		}
+		return c.Do(&call)
+	})
+}
+
 // A call is not brief while there is anything else to do, or to know.
 func TestNotBrief(t *testing.T) {
 	together(t, 2, nil, func(c *Comm) error {
