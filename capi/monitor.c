@@ -5,7 +5,8 @@
  * caller from C looks like. On a core that a rank has to itself each look costs the rank a
  * change of threads. So the threads of the runtime, which inherit it from the one that loads
  * the library, may sleep up to so much longer than they ask for; those of the program keep
- * what they have. A waiting rank is woken by its peers and not by a clock. */
+ * what they have. A waiting rank is woken by its peers and not by a clock, and what must
+ * look again soon naps on the caller's thread (sys.Nap). */
 enum { SLACK_NS = 5000000 };
 
 static int before;

@@ -11,8 +11,9 @@ import (
 //go:generate go -C avo run . ..
 
 // routine combines elements lo to hi of the sources into the same elements of
-// dst and, unless it is nil, of also, in one pass, in assembly. What scale means depends on the routine: see
-// scales. It keeps within the elements, and needs no alignment.
+// dst and, unless it is nil, of also, in one pass, in assembly. What scale means
+// depends on the routine: see scales. It keeps within the elements, and needs no
+// alignment.
 type routine func(dst, also *byte, srcs *Source, terms, lo, hi int, wide bool, scale uint64)
 
 // routines is what one instruction set has, nil where it has nothing: for each

@@ -37,7 +37,7 @@ func TestNotAnswered(t *testing.T) {
 		"a term is no input":               func(p []schedule.Program) { p[1][2].From[0].Value = schedule.Output },
 		"another chunk is sent":            func(p []schedule.Program) { p[1][3].Chunk = 0 },
 		"the input is what is sent":        func(p []schedule.Program) { p[1][3].Value = schedule.Input },
-		"something happens before it sent": func(p []schedule.Program) { p[1] = slices.Insert(p[1], 3, p[1][0]) },
+		"something happens before sending": func(p []schedule.Program) { p[1] = slices.Insert(p[1], 3, p[1][0]) },
 	} {
 		p := direct()
 		if change(p); Answered(p) {

@@ -17,9 +17,8 @@ import (
 // decides for itself, so that ranks with ordinary buffers and ranks with
 // buffers in a window work together.
 //
-// Whoever lends the rank that reduces a chunk its input offers the place for the
-// result too. If all do, that rank puts the result there itself, and what it
-// then sends to everyone is an empty reference: it is done.
+// Where results are answers, whoever lends its input offers the place for the result
+// too: there the rank that reduces the chunk puts it, and not into the slot.
 const (
 	// lent is the bit of a tag that says reference.
 	lent           = 1

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ringlane/internal/hardware/sys"
 )
 
 // meeting is the place where the ranks of one communicator find each other: a
@@ -141,7 +143,7 @@ func (m *meeting) dial(deadline time.Time, gone func() error) (*net.UnixConn, er
 		if time.Now().After(deadline) {
 			return nil, nil
 		}
-		time.Sleep(pause)
+		sys.Nap(pause)
 	}
 }
 

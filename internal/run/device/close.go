@@ -40,7 +40,7 @@ func (d *Comm) Synchronize(s cuda.Stream) error {
 		if polls < 200 {
 			sys.Pause()
 		} else {
-			time.Sleep(min(time.Duration(polls-199)*time.Microsecond, napsAtMost))
+			sys.Nap(min(time.Duration(polls-199)*time.Microsecond, napsAtMost))
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (d *Comm) part(idle, failed bool) bool {
 		limit = drainFor
 	}
 	own := d.memory.peers[d.rank].board
-	for start := time.Now(); ; time.Sleep(napsAtMost) {
+	for start := time.Now(); ; sys.Nap(napsAtMost) {
 		waiting := false
 		for p := range d.size {
 			waiting = waiting || p != d.rank && !own.left(p) && !d.comm.Left(p)

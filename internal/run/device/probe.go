@@ -12,6 +12,7 @@ import (
 	"ringlane/internal/hardware/cuda"
 	"ringlane/internal/hardware/cuda/kernels"
 	"ringlane/internal/hardware/reduce"
+	"ringlane/internal/hardware/sys"
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 	"ringlane/internal/run/communicator"
@@ -207,7 +208,7 @@ func (p *prober) wait() error {
 		case time.Now().After(limit):
 			return errStuck
 		case polls > 100: // the processor may be needed elsewhere
-			time.Sleep(20 * time.Microsecond)
+			sys.Nap(20 * time.Microsecond)
 		}
 	}
 }

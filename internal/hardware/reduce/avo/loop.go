@@ -51,10 +51,10 @@ const (
 
 // routine writes the body of a routine. It goes over the elements once: for a
 // few registers full at a time it takes all terms, one after another, and
-// stores the result, twice if there is also where else. Since it does so only when
-// all terms are loaded, dst may be one of them. After the spans of full registers AVX-512 has one with a mask,
-// AVX2 one of each smaller power of two, so that nothing beyond the last
-// element is touched.
+// stores the result, in also too if there is one. Since it does so only when all
+// terms are loaded, both may be among them. After the spans of full registers
+// AVX-512 has one with a mask, AVX2 one of each smaller power of two, so that
+// nothing beyond the last element is touched.
 func (a *assembler) routine(k kernel) {
 	dst := a.Load(a.Param("dst"), a.GP64())
 	also := a.Load(a.Param("also"), a.GP64())
