@@ -10,8 +10,12 @@ import (
 // nothing is allocated.
 func TestAllocates(t *testing.T) {
 	t.Setenv("RINGLANE_DEVICE_ALGO", "1x32")
+	counted := make(chan struct{})
 	together(t, 2, func(r *rank) error {
 		p := r.alloc(4096)
+		if r.rank == 0 {
+			defer close(counted)
+		}
 		calls := []Call{
 			{Count: 8, In: p, Out: p},
 			{Collective: schedule.Broadcast, Count: 8, In: p, Out: p},
@@ -28,6 +32,7 @@ func TestAllocates(t *testing.T) {
 			for range runs + 1 {
 				enqueue()
 			}
+			<-counted // to wait for a peer, and to close, allocates
 			return nil
 		}
 		if n := testing.AllocsPerRun(runs, enqueue); n > 0 && !race {
