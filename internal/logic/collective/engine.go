@@ -7,13 +7,13 @@ import (
 )
 
 // Between two ranks that meet in host memory copy engines can move pieces, while
-// kernels only wait, count and reduce, each for a moment. By themselves engines fill
-// the link better than loads and stores of kernels do; with the kernels in between they
-// end a little below (two H200, CUDA graphs: 64 MiB 36.8 GB/s against 38.4, 256 MiB
-// 39.0 against 40.2). What runs beside them is another matter: products of matrices
-// took 1.11 times as long, and 1.5 to 2.6 times beside kernels that hold 8 to 48
-// multiprocessors. So a call takes engines where it is told to, and long ones where
-// ranks have settled that their calls run beside other work.
+// kernels only wait and reduce, each for a moment. By themselves engines fill the link
+// better than loads and stores of kernels do; with the kernels in between they end a
+// little below (two H200, CUDA graphs: 64 MiB 36.3 GB/s against 39.6, 256 MiB 38.1
+// against 40.6). What runs beside them is another matter: products of matrices took 1.04
+// times as long, and 1.5 to 2.6 times beside kernels that hold 8 to 48 multiprocessors.
+// So a call takes engines where it is told to, and long ones where ranks have settled
+// that their calls run beside other work.
 
 // EngineLayout is the memory that a rank has for a peer whose pieces copy engines
 // bring: slots that take turns. The zero value is none.
@@ -23,14 +23,12 @@ type EngineLayout struct {
 }
 
 const (
-	// engineSlots take turns. A turn is a copy each way, and waits and a sum that
-	// are shorter than a copy: with four both ways are busy.
+	// engineSlots take turns; their bytes together stay in the processor's cache. Each is
+	// so long that what passes from copy to copy, some 19 us, is little.
 	engineSlots = 4
-	// engineMost is so long that what a piece costs besides, some 10 us, is little
-	// beside its copy, and that slots stay in the processor's cache.
 	engineMost  = 4 << 20
 	engineLeast = 4 << 10
-	enginePages = 8 << 10 // counters, and what aligns them
+	enginePages = 8 << 10 // flags, and what aligns them
 
 	enginePieces = 8 // that a message has at least
 
@@ -62,15 +60,16 @@ func (d *Devices) byEngine(c schedule.Collective, bytes int) (choice DeviceChoic
 		return choice, false
 	}
 	choice = DeviceChoice{Engine: true, Algorithm: directAllReduce.Name, Blocks: engineBlocks, Threads: engineThreads}
-	if c == schedule.AllReduce { // of two ranks: as many bytes as direct, in one step
-		choice.Algorithm = Oneshot
+	message := bytes
+	if c == schedule.AllReduce {
+		message = (bytes + 1) / 2
 	}
 	if d.DeviceOverride.Blocks > 0 {
 		choice.Blocks, choice.Threads = d.DeviceOverride.Blocks, min(d.DeviceOverride.Threads, engineThreads)/32*32
 	}
 	choice.Blocks = min(choice.Blocks, d.Blocks)
 	choice.Threads = min(choice.Threads, d.Threads)
-	each := max((bytes+enginePieces-1)/enginePieces, engineLeast)
+	each := max((message+enginePieces-1)/enginePieces, engineLeast)
 	choice.Piece = min(1<<bits.Len(uint(each-1)), d.Engine.SlotBytes)
 	return choice, true
 }

@@ -18,13 +18,13 @@ func TestEngineChoice(t *testing.T) {
 	}{
 		{schedule.AllReduce, 8<<20 - 1, "", ""},
 		{schedule.AllReduce, 1 << 30, "", ""},
-		{schedule.AllReduce, 1 << 30, "engine", "oneshot:engine:48x512"},
+		{schedule.AllReduce, 1 << 30, "engine", "direct:engine:48x512"},
 		{schedule.AllGather, 8 << 20, "engine", "direct:engine:48x512"},
 		{schedule.AllReduce, 64 << 20, "slot", ""},
 		{schedule.AllReduce, 64 << 20, "line", ""},
 		{schedule.AllReduce, 64 << 20, "direct", ""},
 		{schedule.AllReduce, 64 << 20, "oneshot", ""},
-		{schedule.AllReduce, 8, "engine", "oneshot:engine:48x512"},
+		{schedule.AllReduce, 8, "engine", "direct:engine:48x512"},
 
 		{schedule.Reduction, 8, "engine:16x100", "direct:engine:16x96"},
 		{schedule.Barrier, 0, "engine", ""},

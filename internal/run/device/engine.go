@@ -9,24 +9,24 @@ import (
 	"ringlane/internal/logic/collective"
 )
 
-// engine carries bulk between two ranks by copy engines. A slot of the peer's host
-// memory belongs to a stream, in which a piece of the message is copied there, the
-// peer's piece is copied here from this rank's slot, and kernels in between wait,
-// count and reduce (engine.cuh). Slots take turns with the pieces.
+// engine carries bulk between two ranks by copy engines, through slots in each other's
+// host memory. What a call takes is in engine.cuh: three streams, of copies to the peer,
+// of copies from it with a kernel of one thread before each, which waits, and of sums.
 type engine struct {
 	layout collective.EngineLayout
-	at     uint64       // where its counters and slots begin in a part
-	memory cuda.Pointer // of the GPU: counts of turns, then a slot each for what has come
+	at     uint64       // where its flags and slots begin in a part
+	memory cuda.Pointer // of the GPU: the word that flags are set to, then room for what has come through each slot
 	teams  []*team      // the first is never captured
 	params *cuda.Params
 	turn   *kernels.Turn // what params holds
-	meet   *cuda.Function
+	wait   *cuda.Function
+	turns  []turn // of the call that is put
 }
 
-// enginePage is what counters take: of slots in a part, of turns on the GPU.
+// enginePage is what flags take in a part, and the word on the GPU.
 const enginePage = 4096
 
-// bytes is what the engine's counters and slots take, in a part or on the GPU.
+// bytes is what the engine's flags and slots take, in a part or on the GPU.
 func (e *engine) bytes() uint64 {
 	if e.layout.Slots == 0 {
 		return 0
@@ -34,33 +34,51 @@ func (e *engine) bytes() uint64 {
 	return enginePage + uint64(e.layout.Slots*e.layout.SlotBytes)
 }
 
-// counters is where the counters of a slot lie in a part, and slot where it lies.
-func (e *engine) counters(part cuda.Pointer, slot int) cuda.Pointer {
-	return part + cuda.Pointer(e.at) + cuda.Pointer(slot*kernels.TurnBytes)
+// flags is where the flags of slots lie in a part, and slot where that of a turn does.
+func (e *engine) flags(part cuda.Pointer) cuda.Pointer { return part + cuda.Pointer(e.at) }
+
+func (e *engine) slot(part cuda.Pointer, turn int) cuda.Pointer {
+	return e.flags(part) + enginePage + cuda.Pointer(turn%e.layout.Slots*e.layout.SlotBytes)
 }
 
-func (e *engine) slot(part cuda.Pointer, slot int) cuda.Pointer {
-	return part + cuda.Pointer(e.at) + enginePage + cuda.Pointer(slot*e.layout.SlotBytes)
+// staged is where a piece waits to be reduced.
+func (e *engine) staged(turn int) cuda.Pointer {
+	return e.memory + enginePage + cuda.Pointer(turn%e.layout.Slots*e.layout.SlotBytes)
 }
 
-// staged is where a piece waits that has come through a slot.
-func (e *engine) staged(slot int) cuda.Pointer {
-	return e.memory + enginePage + cuda.Pointer(slot*e.layout.SlotBytes)
+// number is how kernels know the slot of a turn; there is none before the first turn.
+func (e *engine) number(turn int) uint32 {
+	if turn < 0 {
+		return 0
+	}
+	return uint32(turn%e.layout.Slots) + 1
 }
 
-func (e *engine) turns(slot int) cuda.Pointer { return e.memory + cuda.Pointer(8*slot) }
+// heard is how many turns before the one that is waited for the slot is that is to be
+// empty by then too: its rank says so in its wait of the turn in between.
+const heard = 2
 
-// team is a stream for each slot, and what forks them from the caller's stream and
-// joins them to it.
+// ahead is by how many turns copies to the peer are ahead of those from it.
+func (e *engine) ahead() int { return e.layout.Slots - heard }
+
+// team is the streams of a call. With more streams than a process has queues, eight if it
+// does not ask for more, a sum would hold up what it should run beside.
 type team struct {
-	capture uint64 // that its streams were last used in
-	fork    cuda.Event
-	lanes   []lane
+	capture                 uint64                  // that its streams were last used in
+	streams                 [inSums + 1]cuda.Stream // outward, inward, inSums
+	fork                    [1]cuda.Event           // from the caller's stream
+	joins                   [inSums + 1]cuda.Event  // and back to it
+	waited, copied, reduced []cuda.Event            // the last turn of a slot: its wait is over, its piece has come, and is reduced
 }
 
-type lane struct {
-	stream cuda.Stream
-	done   cuda.Event
+const (
+	outward = iota
+	inward
+	inSums
+)
+
+func (c *team) events() [5][]cuda.Event {
+	return [...][]cuda.Event{c.fork[:], c.joins[:], c.waited, c.copied, c.reduced}
 }
 
 // place says where the engine's memory lies in parts whose first bytes others use.
@@ -84,7 +102,8 @@ func (d *Comm) equip() (err error) {
 	if _, err = e.hire(ctx); err != nil {
 		return err
 	}
-	return errors.Join(ctx.Set(e.memory, 0, enginePage), ctx.Set(d.memory.peers[1-d.rank].inbox+cuda.Pointer(e.at), 0, enginePage))
+	return errors.Join(ctx.Set(e.memory, 0, enginePage), ctx.Set(e.memory, kernels.FlagSet, 1),
+		ctx.Set(e.flags(d.memory.peers[1-d.rank].inbox), 0, enginePage))
 }
 
 // hire makes one more team. Its kernels go before others: they hold up a peer.
@@ -92,17 +111,19 @@ func (e *engine) hire(ctx *cuda.Context) (*team, error) {
 	c := &team{}
 	e.teams = append(e.teams, c)
 	var err error
-	if c.fork, err = ctx.NewEvent(false); err != nil {
-		return nil, err
-	}
-	for range e.layout.Slots {
-		var l lane
-		if l.stream, err = ctx.NewStream(cuda.High); err == nil {
-			l.done, err = ctx.NewEvent(false)
-		}
-		c.lanes = append(c.lanes, l)
-		if err != nil {
+	for i := range c.streams {
+		if c.streams[i], err = ctx.NewStream(cuda.High); err != nil {
 			return nil, err
+		}
+	}
+	for _, events := range []*[]cuda.Event{&c.waited, &c.copied, &c.reduced} {
+		*events = make([]cuda.Event, e.layout.Slots)
+	}
+	for _, events := range c.events() {
+		for i := range events {
+			if events[i], err = ctx.NewEvent(false); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return c, nil
@@ -120,7 +141,7 @@ func (e *engine) team(ctx *cuda.Context, capturing bool, capture uint64) (*team,
 		}
 	}
 	for _, c := range e.teams[1:] {
-		if busy, _, err := c.lanes[0].stream.Capturing(); err == nil && !busy {
+		if busy, _, err := c.streams[outward].Capturing(); err == nil && !busy {
 			c.capture = capture
 			return c, nil
 		}
@@ -140,15 +161,16 @@ func (e *engine) free(ctx *cuda.Context) error {
 	}
 	defer ctx.Leave()
 	for _, c := range e.teams {
-		if c.fork != 0 {
-			err = errors.Join(err, c.fork.Destroy())
-		}
-		for _, l := range c.lanes {
-			if l.stream != 0 {
-				err = errors.Join(err, l.stream.Destroy())
+		for _, s := range c.streams {
+			if s != 0 {
+				err = errors.Join(err, s.Destroy())
 			}
-			if l.done != 0 {
-				err = errors.Join(err, l.done.Destroy())
+		}
+		for _, events := range c.events() {
+			for _, event := range events {
+				if event != 0 {
+					err = errors.Join(err, event.Destroy())
+				}
 			}
 		}
 	}
@@ -163,38 +185,61 @@ func (e *engine) free(ctx *cuda.Context) error {
 	return err
 }
 
-// engineKernel ends the turns of a call.
+// engineKernel is what reduces, or where nothing is reduced, what waits.
 func engineKernel(typ fmt.Stringer, reduces bool) kernel {
 	if !reduces {
-		return kernel{module: "engine", name: "engine_part"}
+		return engineWait
 	}
 	return kernel{module: fmt.Sprint("engine_", typ), name: fmt.Sprint("engine_reduce_", typ)}
 }
 
-// piece goes through the pieces of a message.
-type piece struct {
-	at, bytes   uint64
-	total, most uint64
-	number      int // from 1
+var engineWait = kernel{module: "engine", name: "engine_wait"}
+
+// turn is a piece of the message on its way: to be reduced or to stay, or in an
+// AllReduce the result that came of it.
+type turn struct {
+	at, bytes uint64
+	piece     int // from 1
+	result    bool
+	from      int // of a result, the turn that its piece was reduced in; else -1
 }
 
-func (p *piece) next() bool {
-	p.at += p.bytes
-	p.number++
-	p.bytes = collective.NextPiece(p.at, p.total, p.most)
-	return p.bytes > 0
-}
+// of is how much of the turn's piece a message has that may be the shorter one.
+func (t *turn) of(message uint64) uint64 { return min(t.bytes, message-min(message, t.at)) }
 
-// of is how much of the piece a message has that may be the shorter one.
-func (p *piece) of(message uint64) uint64 {
-	return min(p.bytes, message-min(message, p.at))
+// cut lists the turns of a call. A result goes half as many turns behind its piece as
+// there are slots, or more, so that it has been reduced when its turn has come.
+func (e *engine) cut(total, most uint64, results bool) {
+	e.turns = e.turns[:0]
+	var at uint64
+	pieces, from := 0, 0
+	lead := e.layout.Slots / 2
+	for shown := 0; at < total || results && shown < pieces; {
+		if at < total {
+			bytes := collective.NextPiece(at, total, most)
+			pieces++
+			e.turns = append(e.turns, turn{at: at, bytes: bytes, piece: pieces, from: -1})
+			at += bytes
+		}
+		if !results || pieces-shown < lead && at < total {
+			continue
+		}
+		for e.turns[from].result {
+			from++
+		}
+		result := e.turns[from]
+		result.result, result.from = true, from
+		e.turns = append(e.turns, result)
+		from++
+		shown++
+	}
 }
 
 // carry puts a call that copy engines carry into s.
-func (d *Comm) carry(p *plan, part *cuda.Function, s cuda.Stream, capturing bool) (err error) {
+func (d *Comm) carry(p *plan, reduce *cuda.Function, s cuda.Stream, capturing bool) (err error) {
 	e := &d.engine
-	if e.meet == nil {
-		if e.meet, err = d.gpu.function("engine", "engine_meet"); err != nil {
+	if e.wait == nil {
+		if e.wait, err = d.gpu.function(engineWait.module, engineWait.name); err != nil {
 			return err
 		}
 	}
@@ -202,24 +247,23 @@ func (d *Comm) carry(p *plan, part *cuda.Function, s cuda.Stream, capturing bool
 	if err != nil {
 		return err
 	}
-	if err = d.put(p, c, part, s); err != nil && !capturing {
+	if err = d.put(p, c, reduce, s); err != nil && !capturing {
 		d.condemn(failf(codeOf(err), "%v: %v (some of it has begun)", p.about, err))
 	}
 	return err
 }
 
-// put puts the pieces of a call into the streams of a team. Their order is one in
+// put puts the turns of a call into the streams of a team. Their order is one in
 // which all of it could be done one after the other, on both ranks, should the GPU
 // have no queue to spare.
-func (d *Comm) put(p *plan, c *team, part *cuda.Function, s cuda.Stream) (err error) {
+func (d *Comm) put(p *plan, c *team, reduce *cuda.Function, s cuda.Stream) (err error) {
 	e, x := &d.engine, p.exchange
-	if err = s.Record(c.fork); err != nil {
-		return err
-	}
 	peer := &x.Peers[0]
 	*e.turn = kernels.Turn{
 		State: x.State, Control: x.Control, Deadline: x.Deadline, Sequence: x.Sequence,
-		Rank: x.Rank, Ranks: x.Ranks, Peer: peer.Rank, Op: x.Op,
+		Outbox: uint64(e.flags(cuda.Pointer(peer.Outbox))), Inbox: uint64(e.flags(cuda.Pointer(peer.Inbox))),
+		Slots: uint32(e.layout.Slots),
+		Rank:  x.Rank, Ranks: x.Ranks, Peer: peer.Rank, Op: x.Op,
 	}
 	total := max(peer.SendBytes, peer.RecvBytes)
 	if p.reduces {
@@ -229,27 +273,34 @@ func (d *Comm) put(p *plan, c *team, part *cuda.Function, s cuda.Stream) (err er
 			return err
 		}
 	}
-	out := piece{total: total, most: uint64(p.choice.Piece)}
-	in := out
-	ahead := 0
-	for {
-		for ahead < len(c.lanes) && out.next() {
-			if err = d.send(p, c, &out); err != nil {
-				return err
-			}
-			ahead++
-		}
-		if !in.next() {
-			break
-		}
-		if err = d.receive(p, c, part, &in); err != nil {
+	if err = s.Record(c.fork[0]); err != nil {
+		return err
+	}
+	for _, stream := range c.streams {
+		if err = stream.WaitEvent(c.fork[0]); err != nil {
 			return err
 		}
-		ahead--
 	}
-	for _, l := range c.lanes[:min(in.number-1, len(c.lanes))] {
-		if err = l.stream.Record(l.done); err == nil {
-			err = s.WaitEvent(l.done)
+	e.cut(total, uint64(p.choice.Piece), x.Publish != 0)
+	sent := 0
+	for k := range e.turns {
+		for ; sent < min(k+e.ahead(), len(e.turns)) && e.turns[sent].from < k; sent++ {
+			if err = d.send(p, c, sent); err != nil {
+				return err
+			}
+		}
+		if err = d.receive(p, c, reduce, k); err != nil {
+			return err
+		}
+	}
+	for k := range heard {
+		if err = d.await(c, len(e.turns)+k); err != nil {
+			return err
+		}
+	}
+	for i, stream := range c.streams {
+		if err = stream.Record(c.joins[i]); err == nil {
+			err = s.WaitEvent(c.joins[i])
 		}
 		if err != nil {
 			return err
@@ -258,44 +309,90 @@ func (d *Comm) put(p *plan, c *team, part *cuda.Function, s cuda.Stream) (err er
 	return nil
 }
 
-// send copies a piece to the peer's slot, which is empty by then.
-func (d *Comm) send(p *plan, c *team, piece *piece) error {
-	slot := (piece.number - 1) % len(c.lanes)
-	stream := c.lanes[slot].stream
-	if piece.number <= len(c.lanes) {
-		if err := stream.WaitEvent(c.fork); err != nil {
+// send copies the piece of a turn to the peer's slot, and then the word that says so.
+func (d *Comm) send(p *plan, c *team, number int) error {
+	e, x, peer, t := &d.engine, p.exchange, &p.exchange.Peers[0], &d.engine.turns[number]
+	out := c.streams[outward]
+	if number >= e.layout.Slots { // the slot is empty when the wait of a later turn is over
+		if err := out.WaitEvent(c.waited[(number+heard)%e.layout.Slots]); err != nil {
 			return err
 		}
 	}
-	x, peer := p.exchange, &p.exchange.Peers[0]
-	bytes := piece.of(peer.SendBytes)
-	if bytes == 0 {
-		return nil
+	from, bytes := x.In+peer.SendAt, t.of(peer.SendBytes)
+	if t.result {
+		if err := out.WaitEvent(c.reduced[t.from%e.layout.Slots]); err != nil {
+			return err
+		}
+		from, bytes = x.Out+x.OwnOut, t.of(x.OwnBytes)
 	}
-	return stream.Copy(d.engine.slot(cuda.Pointer(peer.Outbox), slot), cuda.Pointer(x.In+peer.SendAt+piece.at), bytes)
+	part := cuda.Pointer(peer.Outbox)
+	if bytes > 0 {
+		if err := out.Copy(e.slot(part, number), cuda.Pointer(from+t.at), bytes); err != nil {
+			return err
+		}
+	}
+	flag := e.flags(part) + cuda.Pointer(number%e.layout.Slots*kernels.FlagBytes)
+	return out.Copy(flag, e.memory, 8)
 }
 
-// receive waits for the peer's piece and copies it out of this rank's slot.
-func (d *Comm) receive(p *plan, c *team, part *cuda.Function, piece *piece) error {
-	e, x, peer, t := &d.engine, p.exchange, &p.exchange.Peers[0], d.engine.turn
-	slot := (piece.number - 1) % len(c.lanes)
-	stream := c.lanes[slot].stream
-	t.Outbox, t.Inbox = uint64(e.counters(cuda.Pointer(peer.Outbox), slot)), uint64(e.counters(cuda.Pointer(peer.Inbox), slot))
-	t.Turns, t.Piece = uint64(e.turns(slot)), uint64(piece.number)
-	if err := stream.Launch(e.meet, 1, 32, 0, e.params); err != nil {
+// await puts the wait before a turn's piece is copied from its slot: for the piece, and
+// for the peer to have emptied an earlier slot. Waits behind the last turn are for slots
+// that are left.
+func (d *Comm) await(c *team, number int) error {
+	e, t := &d.engine, d.engine.turn
+	turns := len(e.turns)
+	t.Turn, t.Piece = uint64(number), 0
+	t.Emptied, t.Full, t.Empty = e.number(number-1), 0, e.number(number-heard)
+	if number < turns {
+		t.Full, t.Piece = e.number(number), uint64(e.turns[number].piece)
+	}
+	if number > turns {
+		t.Emptied = 0
+	}
+	return c.streams[inward].Launch(e.wait, 1, 32, 0, e.params)
+}
+
+// receive waits for the peer's piece and copies it out of this rank's slot: to where it
+// is reduced, or to where it stays.
+func (d *Comm) receive(p *plan, c *team, reduce *cuda.Function, number int) error {
+	e, x, peer, t := &d.engine, p.exchange, &p.exchange.Peers[0], &d.engine.turns[number]
+	slot, in, sums := number%e.layout.Slots, c.streams[inward], c.streams[inSums]
+	if err := d.await(c, number); err != nil {
 		return err
 	}
-	to, bytes := cuda.Pointer(x.Out+peer.RecvAt+piece.at), piece.of(peer.RecvBytes)
-	blocks, threads := uint32(1), uint32(32)
-	if p.reduces {
-		to, bytes = e.staged(slot), piece.of(x.OwnBytes)
-		t.Own, t.Come, t.Out, t.Bytes = x.In+x.OwnIn+piece.at, uint64(to), x.Out+x.OwnOut+piece.at, bytes
-		blocks, threads = uint32(p.choice.Blocks), uint32(p.choice.Threads)
+	if err := in.Record(c.waited[slot]); err != nil {
+		return err
 	}
-	if bytes > 0 {
-		if err := stream.Copy(to, e.slot(cuda.Pointer(peer.Inbox), slot), bytes); err != nil {
+	to, bytes := cuda.Pointer(x.Out+peer.RecvAt+t.at), t.of(peer.RecvBytes)
+	reduces := p.reduces && !t.result
+	switch {
+	case t.result:
+		to, bytes = cuda.Pointer(x.Out+peer.GatherAt+t.at), t.of(peer.GatherBytes)
+	case reduces:
+		to, bytes = e.staged(number), t.of(x.OwnBytes)
+	}
+	// The result of what was staged there has been with the peer, or it is waited for.
+	if before := number - e.layout.Slots; reduces && before >= 0 && !e.turns[before].result {
+		if err := in.WaitEvent(c.reduced[slot]); err != nil {
 			return err
 		}
 	}
-	return stream.Launch(part, blocks, threads, 0, e.params)
+	if bytes > 0 {
+		if err := in.Copy(to, e.slot(cuda.Pointer(peer.Inbox), number), bytes); err != nil {
+			return err
+		}
+	}
+	if !reduces {
+		return nil
+	}
+	if turn := e.turn; bytes > 0 {
+		if err := errors.Join(in.Record(c.copied[slot]), sums.WaitEvent(c.copied[slot])); err != nil {
+			return err
+		}
+		turn.Own, turn.Come, turn.Out, turn.Bytes = x.In+x.OwnIn+t.at, uint64(to), x.Out+x.OwnOut+t.at, bytes
+		if err := sums.Launch(reduce, uint32(p.choice.Blocks), uint32(p.choice.Threads), 0, e.params); err != nil {
+			return err
+		}
+	}
+	return sums.Record(c.reduced[slot])
 }

@@ -81,9 +81,9 @@ func (d *Comm) owed(f *kernels.Fault) string {
 	case kernels.AtCredit:
 		return fmt.Sprintf("it has not emptied slot %d, block %d", f.Step+1, f.Block)
 	case kernels.AtPiece:
-		return fmt.Sprintf("piece %d of its message has not come, turn %d of the slot", f.Chunk, f.Step+1)
+		return fmt.Sprintf("piece %d of its message has not come, turn %d of the call", f.Chunk, f.Step+1)
 	case kernels.AtRoom:
-		return fmt.Sprintf("it has not copied piece %d of the message away, turn %d of the slot", f.Chunk, f.Step+1)
+		return fmt.Sprintf("it has not copied an earlier piece away, turn %d of the call", f.Step+1)
 	}
 	return fmt.Sprintf("at place %d", f.Place)
 }

@@ -1,112 +1,96 @@
-// Bulk between two ranks by copy engines, through rings of slots in host memory.
-// Engines move both directions at once faster than loads and stores of kernels
-// do, but they neither wait nor count: kernels between the copies do that.
+// Bulk between two ranks by copy engines, through slots in host memory. Engines move
+// both directions at once faster than loads and stores of kernels do, but they neither
+// wait nor count: a kernel of one thread before each copy from a slot does that.
 //
-// Slots take turns: each has a stream of its own, in which every turn is
+// A call goes through turns, the same on both ranks, whichever of them has something to
+// send, and each turn through the next slot. Three streams share it out:
 //
-//	copy    a piece of in to the slot in the peer's memory
-//	meet    say that it is there, and wait until the peer's is
-//	copy    that from this rank's slot to the GPU
-//	part    say that the slot is empty, reduce, and wait until the peer's slot
-//		is: there is room then for the next turn
+//	out	copy the turn's piece to the slot in the peer's memory, then a word that
+//		says so
+//	in	say that the slot of the turn before is empty, wait for this one's piece,
+//		and copy it to the GPU
+//	sums	reduce it
 //
-// Both ranks go through the same turns, whichever of them has something to send.
+// Waits are few, and their kernels small, because other work has the rest of the GPU: a
+// thread that waits keeps a multiprocessor from a kernel that needs all of one. The peer
+// empties a slot before it is waited for in a later turn, so one wait is for both.
 // Between calls all slots are empty.
 #pragma once
 #include "element.cuh"
 #include "user.cuh"
 #include "watch.cuh"
 
-// A slot has turn_bytes of counters in each rank's host memory, which the peer
-// writes: turns that it has copied a piece for, and turns whose piece it has
-// copied away. Each has a cache line of its own.
-enum : u32 { turn_bytes = 128, turn_emptied = 64 };
+// A slot has flag_bytes of host memory in each rank, which the peer writes and the
+// rank clears: a piece is in the slot here, and the slot at the peer is empty again.
+// Each has a cache line of its own.
+enum : u32 { flag_bytes = 128, flag_emptied = 64 };
 
-// given_up in a counter: the peer has failed, and what it has copied since may lie
-// where this rank was still reading.
-static constexpr u64 given_up = ~0ull;
+// What a flag says. given_up: the peer has failed, and what it copies since may be
+// anything.
+static constexpr u64 flag_set = 1, given_up = ~0ull;
 
-// Turn is one turn of a slot.
+// Turn is what a kernel does in a turn. Slots are counted from 1; 0 is none.
 struct Turn {
 	u64 state, control, deadline, sequence; // as in Exchange
-	u64 outbox, inbox;			// the slot's counters at the peer, and here
-	u64 turns;				// that the slot has had, counted in the GPU's memory
+	u64 outbox, inbox;			// the slots' flags at the peer, and here
 	u64 own, come, out;			// to be reduced: the own term, the peer's, and the result
 	u64 bytes;
-	u64 piece; // its number in the message
+	u64 turn, piece; // of the call, and of the message; behind the last turn turns go on
 	u32 rank, ranks, peer, op;
+	u32 slots;
+	u32 emptied; // that this rank has copied the piece away from
+	u32 full;    // that the peer is to fill
+	u32 empty;   // that the peer is to copy the piece away from
 };
 
 RL_DEVICE bool faulted(const Turn &p) { return load_relaxed(&((State *)p.state)->faulted) != 0; }
 
-// give_up tells the peer before anything is copied over what it may be reading.
+// give_up tells the peer, for which no slot is empty from now on. What it may take for a
+// piece until it sees that is no harm: a call ends when the peer has emptied all slots.
 RL_DEVICE void give_up(const Turn &p)
 {
-	store_release((u64 *)p.outbox, given_up);
-	store_release((u64 *)(p.outbox + turn_emptied), given_up);
+	for (u32 i = 0; i < p.slots; i++) {
+		store_release((u64 *)(p.outbox + i * flag_bytes), given_up);
+		store_release((u64 *)(p.outbox + i * flag_bytes + flag_emptied), given_up);
+	}
 }
 
-// tell counts turn number turn for the peer.
-RL_DEVICE void tell(const Turn &p, u32 counter, u64 turn)
+// told waits until the peer has set a flag, and clears it.
+RL_DEVICE bool told(const Turn &p, u64 flag, u32 place, u64 turn)
 {
-	fence_system();
-	store_relaxed((u64 *)(p.outbox + counter), turn + 1);
-}
-
-// told waits until the peer has counted the same.
-RL_DEVICE bool told(const Turn &p, u32 counter, u64 turn, u32 place)
-{
-	const u64 *here = (const u64 *)(p.inbox + counter);
+	u64 *here = (u64 *)(p.inbox + flag);
 	Watch w = {0, 0};
-	u64 count;
-	while ((count = load_acquire(here)) <= turn)
-		if (look(w) && lost(p, w, p.peer, place, turn, p.piece)) {
-			give_up(p);
+	u64 says;
+	while ((says = load_acquire(here)) == 0)
+		if (look(w) && lost(p, w, p.peer, place, turn, p.piece))
 			return false;
-		}
-	if (count != given_up)
+	if (says == flag_set) {
+		store_relaxed(here, 0);
 		return true;
+	}
 	swap_if(&((State *)p.state)->faulted, 0, 1);
-	give_up(p);
 	return false;
 }
 
-RL_DEVICE void meet(const Turn &p)
+// wait_turn goes before the copy from a slot, and behind the last.
+RL_DEVICE void wait_turn(const Turn &p)
 {
 	if (thread() != 0)
 		return;
-	if (faulted(p)) {
+	bool well = !faulted(p);
+	if (well && p.emptied != 0) {
+		fence_system();
+		store_relaxed((u64 *)(p.outbox + (p.emptied - 1) * flag_bytes + flag_emptied), flag_set);
+	}
+	well = well && (p.full == 0 || told(p, (p.full - 1) * flag_bytes, at_piece, p.turn));
+	well = well && (p.empty == 0 || told(p, (p.empty - 1) * flag_bytes + flag_emptied, at_room, p.turn));
+	if (!well)
 		give_up(p);
-		return;
-	}
-	u64 turn = *(const u64 *)p.turns;
-	tell(p, 0, turn);
-	told(p, 0, turn, at_piece);
 }
 
-// part has the first thread of the launch end the turn; others do work meanwhile.
-template <class Work> RL_DEVICE void part(const Turn &p, Work work)
-{
-	const bool first = block() == 0 && thread() == 0;
-	if (faulted(p)) {
-		if (first)
-			give_up(p);
-		return;
-	}
-	u64 turn = 0;
-	if (first) {
-		// The slot is free at once, not when the work is done.
-		turn = *(const u64 *)p.turns;
-		tell(p, turn_emptied, turn);
-	}
-	work();
-	if (first && told(p, turn_emptied, turn, at_room))
-		*(u64 *)p.turns = turn + 1;
-}
-
-// reduce_turn combines the two terms, which gives the same bits in either order,
+// reduce_by combines the two terms, which gives the same bits in either order,
 // with n vectors of 16 bytes in flight in each thread.
-template <class T, bool whole, u32 n> RL_DEVICE void reduce_turn(const Turn &p)
+template <class T, bool whole, u32 n> RL_DEVICE void reduce_by(const Turn &p)
 {
 	const Span own = span(p.own, 0, p.bytes), out = span(p.out, 0, p.bytes);
 	const Pair *come = (const Pair *)p.come; // aligned, with room for whole vectors
@@ -145,12 +129,14 @@ template <class T, bool whole, u32 n> RL_DEVICE void reduce_turn(const Turn &p)
 	}
 }
 
-template <class T> RL_DEVICE void reduce_part(const Turn &p)
+template <class T> RL_DEVICE void reduce_turn(const Turn &p)
 {
-	part(p, [&] {
-		if (((p.own | p.out | p.bytes) & 15) == 0)
-			reduce_turn<T, true, 4>(p);
-		else
-			reduce_turn<T, false, 1>(p);
-	});
+	if (faulted(p)) {
+		if (block() == 0 && thread() == 0)
+			give_up(p);
+	} else if (((p.own | p.out | p.bytes) & 15) == 0) {
+		reduce_by<T, true, 4>(p);
+	} else {
+		reduce_by<T, false, 1>(p);
+	}
 }

@@ -2,17 +2,26 @@ package kernels
 
 // The Go twins of engine.cuh.
 
-// TurnBytes is what the counters of a slot take in the memory of a rank. They
-// begin as zeros.
-const TurnBytes = 128
+// FlagBytes is what the flags of a slot take in the memory of a rank, which begin as
+// zeros: at 0 that a piece is in the slot here, at FlagEmptied that the slot at the peer
+// is empty again. FlagSet is what they are set to.
+const (
+	FlagBytes   = 128
+	FlagEmptied = 64
+	FlagSet     = 1
+)
 
-// Turn is the parameter of the kernels engine_*: one turn of a slot.
+// Turn is the parameter of the kernels engine_*: what one does in a turn. Slots are
+// counted from 1; 0 is none.
 type Turn struct {
 	State, Control, Deadline, Sequence uint64 // as in Exchange
-	Outbox, Inbox                      uint64 // the slot's counters at the peer, and here
-	Turns                              uint64 // that the slot has had, counted in the GPU's memory
+	Outbox, Inbox                      uint64 // the slots' flags at the peer, and here
 	Own, Come, Out                     uint64 // to be reduced: the own term, the peer's, and the result
 	Bytes                              uint64
-	Piece                              uint64 // its number in the message
+	Turn, Piece                        uint64 // of the call, and of the message
 	Rank, Ranks, Peer, Op              uint32
+	Slots                              uint32
+	Emptied                            uint32 // that this rank has copied the piece away from
+	Full                               uint32 // that the peer is to fill
+	Empty                              uint32 // that the peer is to copy the piece away from
 }

@@ -2,4 +2,4 @@
 // RL_TYPE names.
 #include "engine.cuh"
 
-RL_KERNEL(RL_NAME(engine_reduce), Turn, 512) { reduce_part<RL_TYPE>(p); }
+RL_KERNEL(RL_NAME(engine_reduce), Turn, 512) { reduce_turn<RL_TYPE>(p); }
