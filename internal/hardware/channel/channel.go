@@ -8,6 +8,7 @@
 package channel
 
 import (
+	"math/bits"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +25,8 @@ type Writer interface {
 	// hold messages that a reader has not released. Reserving again before
 	// Commit returns the same room. n must not exceed the slot size.
 	Reserve(n int) ([]byte, bool)
-	// Commit publishes the reserved message with a tag, and wakes sleepers.
+	// Commit publishes the reserved message with a tag. Its readers are woken by the
+	// next Ring of the Waker.
 	Commit(tag uint32)
 	// Drained reports whether every reader has released every message.
 	Drained() bool
@@ -35,7 +37,8 @@ type Reader interface {
 	// Peek returns the next message and its tag, or false while it has not
 	// arrived whole. The bytes stay valid until Release.
 	Peek() (message []byte, tag uint32, ok bool)
-	// Release gives the slot of the peeked message back and wakes its writer.
+	// Release gives the slot of the peeked message back. Its writer is woken by the
+	// next Ring of the Waker.
 	Release()
 }
 
@@ -65,10 +68,10 @@ type Answerer interface {
 // Bell lets one party sleep until another has something for it. It is 8 bytes
 // of a window: a futex word that counts rings, and whether the owner sleeps.
 //
-// Ringing costs one load while the owner is awake. It relies on what precedes
-// it being a sequentially consistent store (Commit and Release end with one),
-// and on the owner looking for work between Doze and Sleep: either the ringer
-// sees the owner asleep, or the owner sees what the ringer stored.
+// Ringing costs one load while the owner is awake. It relies on a sequentially
+// consistent store between what it is rung for and itself (a Waker has one), and
+// on the owner looking for work between Doze and Sleep: either the ringer sees
+// the owner asleep, or the owner sees what the ringer stored.
 type Bell struct{ rings, asleep *atomic.Uint32 }
 
 // NewBell uses the 8 bytes at off of a window.
@@ -130,9 +133,38 @@ func (c *Credit) look(n uint64) uint64 {
 	return least
 }
 
-// Ring wakes everybody in bells.
-func Ring(bells []Bell) {
-	for _, b := range bells {
+// Waker rings bells for the channels of one party. On x86 the store before a ring waits
+// until all earlier ones are done, each for a line that another core has; so messages to
+// several readers, or acknowledgements to several writers, share one, and their lines come
+// at the same time.
+type Waker struct {
+	bells []Bell
+	due   uint64 // bits for bells to be rung
+	fence atomic.Uint64
+}
+
+// NewWaker takes up to 64 bells.
+func NewWaker(bells []Bell) *Waker { return &Waker{bells: bells} }
+
+// Owe notes that something was published for the owners of the bells that who has bits for.
+func (w *Waker) Owe(who uint64) { w.due |= who }
+
+// Ring wakes those owed that sleep. It must follow what was published before the party
+// itself waits.
+func (w *Waker) Ring() {
+	if w.due == 0 {
+		return
+	}
+	w.fence.Store(w.due)
+	w.Glance()
+	w.due = 0
+}
+
+// Glance wakes those owed that have been asleep for a while. Who is just going to sleep
+// may miss what was published, until the next Ring: they stay owed.
+func (w *Waker) Glance() {
+	for due := w.due; due != 0; due &= due - 1 {
+		b := w.bells[bits.TrailingZeros64(due)]
 		b.Ring()
 	}
 }

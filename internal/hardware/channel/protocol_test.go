@@ -19,17 +19,17 @@ import (
 
 var protocols = map[string]struct {
 	bytes  func(payload int) int
-	writer func(mem []byte, payload int, acks []*atomic.Uint64, bells []channel.Bell) channel.Writer
-	reader func(mem []byte, payload int, ack *atomic.Uint64, bell channel.Bell) channel.Reader
+	writer func(mem []byte, payload int, acks []*atomic.Uint64, waker *channel.Waker, readers uint64) channel.Writer
+	reader func(mem []byte, payload int, ack *atomic.Uint64, waker *channel.Waker, writer uint64) channel.Reader
 }{
 	"ll": {ll.Bytes, ll.NewWriter, ll.NewReader},
 	"simple": {
 		simple.Bytes,
-		func(mem []byte, payload int, acks []*atomic.Uint64, bells []channel.Bell) channel.Writer {
-			return simple.NewWriter(mem, payload, acks, bells)
+		func(mem []byte, payload int, acks []*atomic.Uint64, waker *channel.Waker, readers uint64) channel.Writer {
+			return simple.NewWriter(mem, payload, acks, waker, readers)
 		},
-		func(mem []byte, payload int, ack *atomic.Uint64, bell channel.Bell) channel.Reader {
-			return simple.NewReader(mem, payload, ack, bell)
+		func(mem []byte, payload int, ack *atomic.Uint64, waker *channel.Waker, writer uint64) channel.Reader {
+			return simple.NewReader(mem, payload, ack, waker, writer, true)
 		},
 	},
 }
@@ -39,7 +39,9 @@ var protocols = map[string]struct {
 type pipe struct {
 	writer  channel.Writer
 	readers []channel.Reader
-	bells   []channel.Bell // of the readers, then of the writer
+	bells   []channel.Bell   // of the readers, then of the writer
+	waker   *channel.Waker   // of the readers
+	wakers  []*channel.Waker // of the writer, by reader
 	guards  [][]byte
 }
 
@@ -67,9 +69,11 @@ func newPipe(t *testing.T, protocol string, payload, readers int) *pipe {
 	for i := range readers {
 		ack := sys.Word64(control, (readers+1+i)*line)
 		acks = append(acks, ack)
-		pp.readers = append(pp.readers, p.reader(w.Bytes[guard:guard+size], payload, ack, pp.bells[readers]))
+		pp.wakers = append(pp.wakers, channel.NewWaker(pp.bells[readers:]))
+		pp.readers = append(pp.readers, p.reader(w.Bytes[guard:guard+size], payload, ack, pp.wakers[i], 1))
 	}
-	pp.writer = p.writer(w.Bytes[guard:guard+size], payload, acks, pp.bells[:readers])
+	pp.waker = channel.NewWaker(pp.bells[:readers])
+	pp.writer = p.writer(w.Bytes[guard:guard+size], payload, acks, pp.waker, 1<<readers-1)
 	t.Cleanup(func() {
 		for _, g := range pp.guards {
 			if !bytes.Equal(g, bytes.Repeat([]byte{0xa5}, guard)) {
@@ -176,6 +180,7 @@ func TestStream(t *testing.T) {
 						return
 					}
 					r.Release()
+					p.wakers[k].Ring()
 				}
 				errs <- nil
 			}()
@@ -188,6 +193,7 @@ func TestStream(t *testing.T) {
 			}
 			fill(room, uint64(i))
 			p.writer.Commit(uint32(i))
+			p.waker.Ring()
 		}
 		for range readers {
 			if err := <-errs; err != nil {
@@ -266,8 +272,7 @@ func TestForgedLength(t *testing.T) {
 		const payload = 64
 		mem := make([]byte, protocols[protocol].bytes(payload))
 		var ack atomic.Uint64
-		bell := channel.NewBell(make([]byte, 8), 0)
-		r := protocols[protocol].reader(mem, payload, &ack, bell)
+		r := protocols[protocol].reader(mem, payload, &ack, channel.NewWaker(nil), 0)
 		if protocol == "simple" {
 			binary.LittleEndian.PutUint64(mem[8:], 1<<32-1)
 			binary.LittleEndian.PutUint64(mem, 1)
@@ -286,16 +291,16 @@ func BenchmarkPingPong(b *testing.B) {
 	for name, p := range protocols {
 		b.Run(name, func(b *testing.B) {
 			const payload = 64
-			bell := channel.NewBell(make([]byte, 8), 0)
 			var ends [2]struct {
 				channel.Writer
 				channel.Reader
 			}
+			wakers := [2]*channel.Waker{channel.NewWaker(nil), channel.NewWaker(nil)}
 			for i := range ends {
 				mem := make([]byte, p.bytes(payload)+64)
 				ack := new(atomic.Uint64)
-				ends[i].Writer = p.writer(mem, payload, []*atomic.Uint64{ack}, []channel.Bell{bell})
-				ends[1-i].Reader = p.reader(mem, payload, ack, bell)
+				ends[i].Writer = p.writer(mem, payload, []*atomic.Uint64{ack}, wakers[i], 0)
+				ends[1-i].Reader = p.reader(mem, payload, ack, wakers[1-i], 0)
 			}
 			play := func(i, n int, first bool) {
 				for k := range n {

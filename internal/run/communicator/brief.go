@@ -79,6 +79,7 @@ func (c *Comm) dart(call *Call, p *plan, room []byte) bool {
 	copy(room, in)
 	c.control.describe(c.sequence, p.about, p.desc.count)
 	c.ends.to[p.shared][c.rank].Commit(tag)
+	c.waker.Ring()
 
 	interval := 1
 	if c.pace.far() {
@@ -117,6 +118,9 @@ func (c *Comm) dart(call *Call, p *plan, room []byte) bool {
 			r.Release()
 		}
 	}
+	// Nobody waits for this now, unless for long: then it need not wait either until the
+	// lines of all have come. The next call rings.
+	c.waker.Glance()
 	sys.Publish(c.control.completed, c.sequence)
 	c.turn = c.clock()
 	took := c.turn - began

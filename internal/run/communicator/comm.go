@@ -47,7 +47,8 @@ type Comm struct {
 	control    control
 	layout     layout
 	ends       *ends
-	spins      int // polls before a waiting rank offers its core
+	waker      *channel.Waker // of the peers, for what goes through ends
+	spins      int            // polls before a waiting rank offers its core
 	patience   time.Duration
 	farFrom    time.Duration     // what a claim takes if a peer is far
 	outgrown   int               // bytes of buffers that caches do not keep
@@ -127,7 +128,8 @@ func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena
 		windows[p] = peers[p].window.Bytes
 		bells[p] = peers[p].control.bell
 	}
-	c.ends = l.connect(cfg.Rank, windows, bells)
+	c.waker = channel.NewWaker(bells)
+	c.ends = l.connect(cfg.Rank, windows, c.waker)
 	c.lanes = newLanes(c)
 	c.patience = DefaultTimeout
 	c.warn = func(text string) { fmt.Fprintf(os.Stderr, "ringlane: rank %d: %s\n", c.rank, text) }

@@ -155,6 +155,7 @@ func (l *lanes) push(m *message) bool {
 			loan.write(room[laneHeader:], len(m.buf), none)
 			m.at, m.lent = len(m.buf), true
 			w.Commit(laneTagLent)
+			l.comm.waker.Ring()
 		}
 		return ok
 	}
@@ -173,6 +174,7 @@ func (l *lanes) push(m *message) bool {
 	copy(room[head:], m.buf[m.at:m.at+n])
 	m.at += n
 	w.Commit(laneTag)
+	l.comm.waker.Ring()
 	return true
 }
 
@@ -277,6 +279,7 @@ func (l *lanes) pull(p int) (bool, *Error) {
 		whole = len(a.keep.data) >= a.keep.size
 	}
 	r.Release()
+	l.comm.waker.Ring()
 	if !whole {
 		return true, nil
 	}

@@ -129,35 +129,35 @@ type ends struct {
 	answer []channel.Answerer
 }
 
-func (l *layout) connect(rank int, windows [][]byte, bells []channel.Bell) *ends {
+func (l *layout) connect(rank int, windows [][]byte, waker *channel.Waker) *ends {
 	e := &ends{ask: make([]channel.Asker, l.ranks), answer: make([]channel.Answerer, l.ranks)}
 	for f := range flows {
 		e.to[f] = make([]channel.Writer, l.ranks)
 		e.from[f] = make([]channel.Reader, l.ranks)
-		write := func(slots []byte, acks []*atomic.Uint64, bells []channel.Bell) channel.Writer {
+		write := func(slots []byte, acks []*atomic.Uint64, readers uint64) channel.Writer {
 			if f.ll() {
-				return ll.NewWriter(slots, l.payload(f), acks, bells)
+				return ll.NewWriter(slots, l.payload(f), acks, waker, readers)
 			}
-			return simple.NewWriter(slots, l.payload(f), acks, bells)
+			return simple.NewWriter(slots, l.payload(f), acks, waker, readers)
 		}
-		read := func(slots []byte, ack *atomic.Uint64, bell channel.Bell) channel.Reader {
+		read := func(slots []byte, ack *atomic.Uint64, writer uint64) channel.Reader {
 			if f.ll() {
-				return ll.NewReader(slots, l.payload(f), ack, bell)
+				return ll.NewReader(slots, l.payload(f), ack, waker, writer)
 			}
-			return simple.NewReader(slots, l.payload(f), ack, bell)
+			return simple.NewReader(slots, l.payload(f), ack, waker, writer, !f.shared() || l.ranks == 2)
 		}
 		var acks []*atomic.Uint64
-		var readers []channel.Bell
+		var readers uint64
 		for p := range l.ranks {
 			if p == rank {
 				continue
 			}
-			e.from[f][p] = read(l.slots(f, windows, p, rank), l.ack(f, windows, p, rank), bells[p])
+			e.from[f][p] = read(l.slots(f, windows, p, rank), l.ack(f, windows, p, rank), 1<<p)
 			ack := l.ack(f, windows, rank, p)
 			if f.shared() {
-				acks, readers = append(acks, ack), append(readers, bells[p])
+				acks, readers = append(acks, ack), readers|1<<p
 			} else {
-				e.to[f][p] = write(l.slots(f, windows, rank, p), []*atomic.Uint64{ack}, []channel.Bell{bells[p]})
+				e.to[f][p] = write(l.slots(f, windows, rank, p), []*atomic.Uint64{ack}, 1<<p)
 			}
 		}
 		if f.shared() {

@@ -84,6 +84,12 @@ func (o *operation) place(round, step int) place {
 // written is still in its core's cache, and costs more to read than what it
 // wrote some segments ago, and reading while the peer writes costs both of them.
 func (o *operation) advance() (moved bool, err *Error) {
+	moved, err = o.step()
+	o.comm.waker.Ring()
+	return moved, err
+}
+
+func (o *operation) step() (moved bool, err *Error) {
 	for {
 		some := false
 		limit := o.rounds
@@ -125,6 +131,9 @@ func (o *operation) run(part part, limit int) (moved bool, err *Error) {
 				return moved, err
 			}
 			moved = true
+			if o.long {
+				o.comm.waker.Ring()
+			}
 		}
 		at.step = o.route.starts[part]
 	}

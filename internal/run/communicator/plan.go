@@ -22,6 +22,7 @@ type plan struct {
 	wide     int // bytes of an element of the accumulator type
 	most     int // elements of a segment at the most
 	rounds   int
+	long     bool    // a step may take so long that peers sleep meanwhile
 	brief    int     // bytes of the message, if calls are brief
 	identity uint64  // condenses what all ranks must agree on
 	places   []place // of each step, where one round does
@@ -68,7 +69,7 @@ func (c *Call) slot() uint64 {
 
 func (c *Comm) draw(p *plan, call *Call) {
 	d := call.description()
-	p.desc, p.about, p.rounds = d, d.about(), 0
+	p.desc, p.about, p.rounds, p.long = d, d.about(), 0, false
 	choice := c.Route(*call)
 	p.shared, p.private = sharedSimple, privateSimple
 	if choice.Protocol == collective.LL {
@@ -99,6 +100,7 @@ func (c *Comm) draw(p *plan, call *Call) {
 		in, out := call.chunk(p.route.program[i].Chunk, p.route.chunks, c.size, c.rank)
 		n := max(in.len, out.len)
 		p.rounds = max(p.rounds, (n+p.most-1)/p.most)
+		p.long = p.long || n*element > claimed
 	}
 	if p.rounds == 1 {
 		p.places = p.places[:0]

@@ -52,24 +52,26 @@ type writer struct {
 	reserved int
 	fence    atomic.Uint64
 	credit   channel.Credit
-	bells    []channel.Bell
+	waker    *channel.Waker
+	readers  uint64
 }
 
-// NewWriter is the sending end over mem, with one acknowledgement word and one
-// bell a reader.
-func NewWriter(mem []byte, payload int, acks []*atomic.Uint64, bells []channel.Bell) channel.Writer {
-	return newWriter(mem, payload, acks, bells, 0)
+// NewWriter is the sending end over mem, with one acknowledgement word a reader. Readers
+// are the bits of their bells in the writer's waker.
+func NewWriter(mem []byte, payload int, acks []*atomic.Uint64, waker *channel.Waker, readers uint64) channel.Writer {
+	return newWriter(mem, payload, acks, waker, readers, 0)
 }
 
 // newWriter starts at message number first, so that tests reach the wrap.
-func newWriter(mem []byte, payload int, acks []*atomic.Uint64, bells []channel.Bell, first uint64) *writer {
+func newWriter(mem []byte, payload int, acks []*atomic.Uint64, waker *channel.Waker, readers, first uint64) *writer {
 	w := &writer{
 		slots:   slots(mem, payload),
 		scratch: make([]byte, (payload+3)/4*4),
 		payload: payload,
 		sent:    first,
 		credit:  channel.NewCredit(acks),
-		bells:   bells,
+		waker:   waker,
+		readers: readers,
 	}
 	return w
 }
@@ -99,10 +101,10 @@ func (w *writer) Commit(tag uint32) {
 	for i := range words {
 		words[i] = flag | uint64(binary.LittleEndian.Uint32(data[4*i:]))
 	}
-	// The bells want a sequentially consistent store between the data and the
-	// look at the sleeper; the words themselves need no order.
+	// A slot that was cleared must be so before the next message; the words
+	// themselves need no order.
 	w.fence.Store(w.sent)
-	channel.Ring(w.bells)
+	w.waker.Owe(w.readers)
 }
 
 func (w *writer) Drained() bool { return w.credit.Drained(w.sent) }
@@ -115,22 +117,24 @@ type reader struct {
 	length   int
 	tag      uint32
 	ack      *atomic.Uint64
-	bell     channel.Bell
+	waker    *channel.Waker
+	writer   uint64
 }
 
-// NewReader is the receiving end over mem; ack is this reader's word in the
-// writer's window, and bell wakes the writer.
-func NewReader(mem []byte, payload int, ack *atomic.Uint64, bell channel.Bell) channel.Reader {
-	return newReader(mem, payload, ack, bell, 0)
+// NewReader is the receiving end over mem; ack is this reader's word in the writer's window,
+// and writer the bit of its bell in the reader's waker.
+func NewReader(mem []byte, payload int, ack *atomic.Uint64, waker *channel.Waker, writer uint64) channel.Reader {
+	return newReader(mem, payload, ack, waker, writer, 0)
 }
 
-func newReader(mem []byte, payload int, ack *atomic.Uint64, bell channel.Bell, first uint64) *reader {
+func newReader(mem []byte, payload int, ack *atomic.Uint64, waker *channel.Waker, writer, first uint64) *reader {
 	return &reader{
 		slots:    slots(mem, payload),
 		scratch:  make([]byte, (payload+3)/4*4),
 		received: first,
 		ack:      ack,
-		bell:     bell,
+		waker:    waker,
+		writer:   writer,
 	}
 }
 
@@ -166,5 +170,5 @@ func (r *reader) Release() {
 	r.received++
 	r.at = 0
 	r.ack.Store(r.received)
-	r.bell.Ring()
+	r.waker.Owe(r.writer)
 }

@@ -15,8 +15,8 @@ func startAt(payload int, first uint64) (*writer, *reader, []byte) {
 	mem := make([]byte, Bytes(payload))
 	ack := new(atomic.Uint64)
 	ack.Store(first)
-	bell := channel.NewBell(make([]byte, 8), 0)
-	return newWriter(mem, payload, []*atomic.Uint64{ack}, []channel.Bell{bell}, first), newReader(mem, payload, ack, bell, first), mem
+	waker := func() *channel.Waker { return channel.NewWaker([]channel.Bell{channel.NewBell(make([]byte, 8), 0)}) }
+	return newWriter(mem, payload, []*atomic.Uint64{ack}, waker(), 1, first), newReader(mem, payload, ack, waker(), 1, first), mem
 }
 
 // Flags wrap after 2^32-1 messages; none is the zero of fresh memory.

@@ -101,7 +101,7 @@ func (p *inPlace) reduceTo(t *weakmem.Thread, rank, call, message int) {
 		})
 	}, func() {
 		p.peers(rank, func(peer, _ int) {
-			p.release(t, "simple.reader.Release", p.private[peer][rank].credit.acks[0], message, nil)
+			p.release(t, p.private[peer][rank].credit.acks[0], message, nil)
 		})
 	})
 }
@@ -159,7 +159,7 @@ func oneShot(change change) *design {
 			expect(t, fmt.Sprintf("rank %d's input", 1-rank), term, input(1, 1-rank, 0)),
 		}
 		t.Store(p.buffers[rank][0], weakmem.Plain, weakmem.Of(total, sum...))
-		p.release(t, "simple.reader.Release", theirs.credit.acks[0], 1, nil)
+		p.release(t, theirs.credit.acks[0], 1, nil)
 		if lent {
 			p.drained(t, &own.credit, 1)
 		}

@@ -32,14 +32,30 @@ func (d *design) ring(t *weakmem.Thread, b *bell) {
 	})
 }
 
-// ringAll mirrors Ring.
-func (d *design) ringAll(t *weakmem.Thread, bells []*bell) {
-	d.site(t, "channel.Ring")
-	d.in("channel.Ring", func() {
-		for _, b := range bells {
-			d.site(t, "b.Ring")
-			d.ring(t, b)
-		}
+// waker mirrors channel.Waker; one that is nil wakes nobody.
+type waker struct {
+	fence weakmem.Word
+	bells []*bell
+}
+
+func (d *design) waker(owner string, bells ...*bell) *waker {
+	return &waker{d.Word(owner+".fence", 0), bells}
+}
+
+// ringAll mirrors Waker.Ring.
+func (d *design) ringAll(t *weakmem.Thread, w *waker) {
+	if w == nil {
+		return
+	}
+	d.in("channel.Waker.Ring", func() {
+		d.store(t, "w.fence.Store", w.fence, 1)
+		d.site(t, "w.Glance")
+		d.in("channel.Waker.Glance", func() {
+			for _, b := range w.bells {
+				d.site(t, "b.Ring")
+				d.ring(t, b)
+			}
+		})
 	})
 }
 

@@ -25,7 +25,7 @@ type design struct {
 	function string                // whose body is being written down
 	calls    []string              // of the function so far, in order
 	bodies   map[string][][]string // every body, by function
-	atomics  map[string]bool       // sites of atomics, and whether they store
+	atomics  map[string]orders     // sites of atomics, and what they may be weakened to
 	habits   map[string]bool       // what may be left out
 }
 
@@ -47,7 +47,7 @@ func (c change) String() string {
 }
 
 func newDesign(c change) *design {
-	return &design{change: c, naps: 2, bodies: map[string][][]string{}, atomics: map[string]bool{}, habits: map[string]bool{}}
+	return &design{change: c, naps: 2, bodies: map[string][][]string{}, atomics: map[string]orders{}, habits: map[string]bool{}}
 }
 
 // in writes down one execution of a function of the code, in which a function is
@@ -70,11 +70,19 @@ func (d *design) site(t *weakmem.Thread, call string) string {
 
 // order is that of an atomic: sequentially consistent, as all of Go's are.
 func (d *design) order(site string, stores bool) weakmem.Order {
-	d.atomics[site] = stores
+	if stores {
+		return d.unless(site, weakmem.SeqCst, anyStore)
+	}
+	return d.unless(site, weakmem.SeqCst, anyLoad)
+}
+
+// unless is the order of an atomic that may be weakened.
+func (d *design) unless(site string, order weakmem.Order, to orders) weakmem.Order {
+	d.atomics[site] = to
 	if d.change.site == site {
 		return d.change.order
 	}
-	return weakmem.SeqCst
+	return order
 }
 
 // keeps reports whether a habit of the protocol is kept.
@@ -93,6 +101,11 @@ func (d *design) await(t *weakmem.Thread, call string, w weakmem.Word, until wea
 
 func (d *design) store(t *weakmem.Thread, call string, w weakmem.Word, v int) {
 	t.Store(w, d.order(d.site(t, call), true), weakmem.Const(v))
+}
+
+// publish is sys.Publish, which is no more than a release.
+func (d *design) publish(t *weakmem.Thread, w weakmem.Word, v int) {
+	t.Store(w, d.unless(d.site(t, "sys.Publish"), weakmem.Release, plain), weakmem.Const(v))
 }
 
 // caller marks what the code that uses the channel does.

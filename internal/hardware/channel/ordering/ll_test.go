@@ -39,8 +39,9 @@ func (d *design) llChannel(readers int) *llChannel {
 	return c
 }
 
-// llCommit mirrors writer.Commit of message n, which is these words.
-func (d *design) llCommit(t *weakmem.Thread, c *llChannel, n int, words []int, readers []*bell) {
+// llCommit mirrors writer.Commit of message n, which is these words, and the Ring that
+// follows.
+func (d *design) llCommit(t *weakmem.Thread, c *llChannel, n int, words []int, readers *waker) {
 	d.in("ll.writer.Commit", func() {
 		if use := n - 1; use > 0 && use%scrub == 0 && d.keeps("old flags are cleared") {
 			for _, word := range c.slot {
@@ -56,8 +57,8 @@ func (d *design) llCommit(t *weakmem.Thread, c *llChannel, n int, words []int, r
 			}
 		}
 		d.store(t, "w.fence.Store", c.fence, n)
-		d.ringAll(t, readers)
 	})
+	d.ringAll(t, readers)
 }
 
 // llTake mirrors the load of word i of message n in reader.Peek, with the wait
@@ -95,6 +96,12 @@ func (d *design) llTake(t *weakmem.Thread, c *llChannel, n, i, want int, own *be
 	}, seen...))
 }
 
+// llRelease mirrors reader.Release of message n, and the Ring that follows.
+func (d *design) llRelease(t *weakmem.Thread, ack weakmem.Word, n int, writer *waker) {
+	d.in("ll.reader.Release", func() { d.store(t, "r.ack.Store", ack, n) })
+	d.ringAll(t, writer)
+}
+
 // llStream is a stream of messages through a channel of package ll.
 func llStream(readers, messages int, sleeps bool) func(change) *design {
 	return func(change change) *design {
@@ -110,33 +117,22 @@ func llStream(readers, messages int, sleeps bool) func(change) *design {
 			return []int{n, 1, n}
 		}
 		c := d.llChannel(readers)
-		var own *bell
-		var theirs []*bell
-		if sleeps {
-			own = d.bell("writer")
-			for k := range readers {
-				theirs = append(theirs, d.bell(fmt.Sprint("reader", k)))
-			}
-		}
+		own, theirs, toReaders, toWriter := d.sleepers(readers, sleeps)
 		w := d.Thread("writer")
 		for n := 1; n <= messages; n++ {
 			d.free(w, &c.credit, n, own)
-			d.llCommit(w, c, n, words(n), theirs)
+			d.llCommit(w, c, n, words(n), toReaders)
 		}
 		for k := range readers {
 			r := d.Thread(fmt.Sprint("reader", k))
-			var bell *bell
-			if sleeps {
-				bell = theirs[k]
-			}
-			release := func(n int) { d.release(r, "ll.reader.Release", c.credit.acks[k], n, own) }
+			release := func(n int) { d.llRelease(r, c.credit.acks[k], n, toWriter[k]) }
 			for n := 1; n <= messages; n++ {
 				after := d.keeps("Release after the last word")
 				for i, want := range words(n) {
 					if i == len(words(n))-1 && !after {
 						release(n)
 					}
-					d.llTake(r, c, n, i, want, bell)
+					d.llTake(r, c, n, i, want, theirs[k])
 				}
 				if after {
 					release(n)

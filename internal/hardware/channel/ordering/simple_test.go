@@ -40,26 +40,28 @@ func (d *design) simpleChannel(name string, slots, readers int, long bool) *simp
 	return c
 }
 
-// commit mirrors writer.Commit of message n.
-func (d *design) commit(t *weakmem.Thread, c *simpleChannel, n int, long bool, readers []*bell) {
+// commit mirrors writer.Commit of message n, and the Ring that follows.
+func (d *design) commit(t *weakmem.Thread, c *simpleChannel, n int, long bool, readers *waker) {
 	slot := (n - 1) % c.credit.slots
+	late := readers == nil || d.keeps("a ring follows what was published")
+	if !late {
+		d.ringAll(t, readers)
+	}
 	d.in("simple.writer.Commit", func() {
-		publish := func() { d.store(t, "s.sequence.Store", c.sequence[slot], n) }
+		publish := func() { d.publish(t, c.sequence[slot], n) }
 		last := d.keeps("the sequence number is stored last")
 		if !last {
 			publish()
 		}
 		d.site(t, "*s.about")
 		set(t, c.about[slot], about(n, long))
-		late := len(readers) == 0 || d.keeps("Commit rings after it has published")
-		if last && late {
-			publish()
-		}
-		d.ringAll(t, readers)
-		if !late {
+		if last {
 			publish()
 		}
 	})
+	if late {
+		d.ringAll(t, readers)
+	}
 }
 
 // peek mirrors reader.Peek for message n, with the wait around it, and returns
@@ -82,16 +84,25 @@ func (d *design) peek(t *weakmem.Thread, c *simpleChannel, n int, own *bell) (he
 	return header
 }
 
-// release mirrors reader.Release of message n, and that of ll, which is the
-// same.
-func (d *design) release(t *weakmem.Thread, function string, ack weakmem.Word, n int, writer *bell) {
-	d.in(function, func() {
-		d.store(t, "r.ack.Store", ack, n)
-		d.site(t, "r.bell.Ring")
-		if writer != nil {
-			d.ring(t, writer)
-		}
-	})
+// release mirrors reader.Release of message n, and the Ring that follows.
+func (d *design) release(t *weakmem.Thread, ack weakmem.Word, n int, writer *waker) {
+	d.in("simple.reader.Release", func() { d.publish(t, ack, n) })
+	d.ringAll(t, writer)
+}
+
+// sleepers are the bells of a writer and its readers and what rings them, nil unless they
+// sleep.
+func (d *design) sleepers(readers int, sleep bool) (own *bell, theirs []*bell, toReaders *waker, toWriter []*waker) {
+	theirs, toWriter = make([]*bell, readers), make([]*waker, readers)
+	if !sleep {
+		return nil, theirs, nil, toWriter
+	}
+	own = d.bell("writer")
+	for k := range readers {
+		name := fmt.Sprint("reader", k)
+		theirs[k], toWriter[k] = d.bell(name), d.waker(name, own)
+	}
+	return own, theirs, d.waker("writer", theirs...), toWriter
 }
 
 // simpleStream is a stream of long and short messages through a channel of
@@ -100,14 +111,7 @@ func simpleStream(slots, readers, messages int, sleeps bool) func(change) *desig
 	return func(change change) *design {
 		d := newDesign(change)
 		c := d.simpleChannel("", slots, readers, true)
-		var own *bell
-		var theirs []*bell
-		if sleeps {
-			own = d.bell("writer")
-			for k := range readers {
-				theirs = append(theirs, d.bell(fmt.Sprint("reader", k)))
-			}
-		}
+		own, theirs, toReaders, toWriter := d.sleepers(readers, sleeps)
 		w := d.Thread("writer")
 		for n := 1; n <= messages; n++ {
 			d.free(w, &c.credit, n, own)
@@ -115,19 +119,15 @@ func simpleStream(slots, readers, messages int, sleeps bool) func(change) *desig
 			for _, word := range c.data(n) {
 				set(w, word, n)
 			}
-			d.commit(w, c, n, isLong(n), theirs)
+			d.commit(w, c, n, isLong(n), toReaders)
 		}
 		for k := range readers {
 			r := d.Thread(fmt.Sprint("reader", k))
-			var bell *bell
-			if sleeps {
-				bell = theirs[k]
-			}
 			for n := 1; n <= messages; n++ {
-				header := d.peek(r, c, n, bell)
+				header := d.peek(r, c, n, theirs[k])
 				released := d.keeps("Release after the last look at the bytes")
 				if !released {
-					d.release(r, "simple.reader.Release", c.credit.acks[k], n, own)
+					d.release(r, c.credit.acks[k], n, toWriter[k])
 				}
 				for _, long := range []bool{false, true} {
 					r.If(weakmem.Equal(header, about(n, long)), func() {
@@ -142,7 +142,7 @@ func simpleStream(slots, readers, messages int, sleeps bool) func(change) *desig
 					})
 				}
 				if released {
-					d.release(r, "simple.reader.Release", c.credit.acks[k], n, own)
+					d.release(r, c.credit.acks[k], n, toWriter[k])
 				}
 			}
 		}
@@ -212,7 +212,7 @@ func simpleAnswers(slots, messages int) func(change) *design {
 			if last {
 				fill()
 			}
-			d.release(r, "simple.reader.Release", c.credit.acks[0], n, nil)
+			d.release(r, c.credit.acks[0], n, nil)
 			if !last {
 				fill()
 			}

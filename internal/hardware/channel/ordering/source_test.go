@@ -15,7 +15,7 @@ import (
 // last part of their name.
 var operations = []string{
 	"Load", "Store", "Add", "Swap", "CompareAndSwap", "And", "Or", // sync/atomic
-	"Publish", "FutexWait", "FutexWake", "Ring", "look", "load", "clear",
+	"Publish", "FutexWait", "FutexWake", "Ring", "Glance", "look", "load", "clear",
 }
 
 // source lists, for every function of the channel packages with an operation in

@@ -63,13 +63,14 @@ type writer struct {
 	asked    uint64 // of the last messages sent, those whose answers have not been taken
 	reserved int
 	credit   channel.Credit
-	bells    []channel.Bell
+	waker    *channel.Waker
+	readers  uint64
 }
 
-// NewWriter is the sending end over mem, with one acknowledgement word and one
-// bell a reader.
-func NewWriter(mem []byte, payload int, acks []*atomic.Uint64, bells []channel.Bell) channel.Asker {
-	return &writer{slots: slots(mem, payload), credit: channel.NewCredit(acks), bells: bells}
+// NewWriter is the sending end over mem, with one acknowledgement word a reader. Readers
+// are the bits of their bells in the writer's waker.
+func NewWriter(mem []byte, payload int, acks []*atomic.Uint64, waker *channel.Waker, readers uint64) channel.Asker {
+	return &writer{slots: slots(mem, payload), credit: channel.NewCredit(acks), waker: waker, readers: readers}
 }
 
 func (w *writer) Reserve(n int) ([]byte, bool) {
@@ -88,8 +89,8 @@ func (w *writer) Commit(tag uint32) {
 	s := &w.slots[w.sent%channel.Slots]
 	w.sent++
 	*s.about = uint64(tag)<<32 | uint64(w.reserved)
-	s.sequence.Store(w.sent)
-	channel.Ring(w.bells)
+	sys.Publish(s.sequence, w.sent)
+	w.waker.Owe(w.readers)
 }
 
 func (w *writer) Ask(tag uint32) {
@@ -113,13 +114,16 @@ type reader struct {
 	slots    [channel.Slots]slot
 	received uint64
 	ack      *atomic.Uint64
-	bell     channel.Bell
+	waker    *channel.Waker
+	writer   uint64
+	alone    bool // nobody else reads
 }
 
-// NewReader is the receiving end over mem; ack is this reader's word in the
-// writer's window, and bell wakes the writer.
-func NewReader(mem []byte, payload int, ack *atomic.Uint64, bell channel.Bell) channel.Answerer {
-	return &reader{slots: slots(mem, payload), ack: ack, bell: bell}
+// NewReader is the receiving end over mem; ack is this reader's word in the writer's window,
+// and writer the bit of its bell in the reader's waker. Alone says that there is no other
+// reader.
+func NewReader(mem []byte, payload int, ack *atomic.Uint64, waker *channel.Waker, writer uint64, alone bool) channel.Answerer {
+	return &reader{slots: slots(mem, payload), ack: ack, waker: waker, writer: writer, alone: alone}
 }
 
 func (r *reader) Peek() ([]byte, uint32, bool) {
@@ -138,7 +142,9 @@ func (r *reader) Room(n int) []byte { return r.slots[r.received%channel.Slots].d
 func (r *reader) Release() {
 	line := r.slots[r.received%channel.Slots].line
 	r.received++
-	r.ack.Store(r.received)
-	r.bell.Ring()
-	sys.Claim(line) // the writer is the next to write to it
+	sys.Publish(r.ack, r.received)
+	r.waker.Owe(r.writer)
+	if r.alone {
+		sys.Claim(line) // the writer is the next to write to it; others would take it from each other
+	}
 }
