@@ -53,6 +53,8 @@ type Asker interface {
 	// Answer returns the n bytes of the oldest answer that has not been taken, or false
 	// while it is not there. They stay valid until Taken.
 	Answer(n int) ([]byte, bool)
+	// Answered reports whether Answer returns one.
+	Answered() bool
 	// Taken gives the slot of the answer back.
 	Taken()
 }
@@ -60,6 +62,8 @@ type Asker interface {
 // Answerer is the reading end of an Asker.
 type Answerer interface {
 	Reader
+	// Arrived reports whether Peek returns a message.
+	Arrived() bool
 	// Room returns where n bytes of an answer to the peeked message belong, which may
 	// be where the message is. Release sends them.
 	Room(n int) []byte

@@ -21,6 +21,9 @@ type Call struct {
 // lies in a window; below, both kinds of memory are the same.
 const LendFrom = 4 << 10
 
+// AnsweredFrom is the same for messages that are answered.
+const AnsweredFrom = 1 << 10
+
 // simulated is the number of rounds that a long call is simulated for; the rest
 // goes on like the last of them.
 const simulated = 2 * slots
@@ -298,7 +301,11 @@ func (w *walk) do(r *rank, s *schedule.Step) {
 func (w *walk) lends(r *rank, s *schedule.Step, n int) bool {
 	exposed := s.Value == schedule.Input && s.Peer == schedule.Everyone &&
 		slices.ContainsFunc(r.program, func(t schedule.Step) bool { return t.Kind == schedule.Reduce && t.Chunk == s.Chunk })
-	return w.call.Window && w.call.Protocol == collective.Simple && n >= LendFrom && s.Value != schedule.Partial && !exposed
+	from := LendFrom
+	if w.answered {
+		from = AnsweredFrom
+	}
+	return w.call.Window && w.call.Protocol == collective.Simple && n >= from && s.Value != schedule.Partial && !exposed
 }
 
 // take reads the next message.

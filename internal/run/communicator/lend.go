@@ -27,6 +27,9 @@ const (
 	// lendFrom is the size from which on a reference pays for the wait for its
 	// acknowledgement (AllReduce of 1 to 64 KiB, 2 ranks, 2-core EPYC).
 	lendFrom = 4 << 10
+	// answeredFrom is the same where the answer acknowledges: less than this comes as fast
+	// in the slot.
+	answeredFrom = 1 << 10
 )
 
 // arena is where buffers in a window come from: one for the process, since a

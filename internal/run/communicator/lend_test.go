@@ -31,7 +31,7 @@ func TestBuffersInWindows(t *testing.T) {
 						if k == schedule.SendRecv || k == schedule.Barrier {
 							continue
 						}
-						for _, count := range []int{1, lendFrom/4 + 1, 1000 + all.IntN(5000), 70000 + all.IntN(5000)} {
+						for _, count := range []int{1, answeredFrom/4 + 1, lendFrom/4 + 1, 1000 + all.IntN(5000), 70000 + all.IntN(5000)} {
 							call := Call{Collective: k, Type: dtype.I32, Count: count, Root: all.IntN(n), Op: dtype.Sum}
 							for _, always := range []bool{true, false} {
 								if err := lendAndSpoil(c, call, own, always); err != nil {

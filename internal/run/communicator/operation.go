@@ -188,6 +188,9 @@ func (o *operation) try(next *counter) (bool, *Error) {
 		next.waitsFor = s.Peer
 		dst := o.call.Out[at.out : at.out+size]
 		if o.answers {
+			if next.step == o.route.starts[receives] && o.comm.size > 2 && o.rounds == 1 && !o.long && !o.answered(next) {
+				return false, nil
+			}
 			w := o.comm.ends.ask[s.Peer]
 			answer, ok := w.Answer(size)
 			if !ok {
@@ -226,7 +229,7 @@ func (o *operation) open(step int, at place) (w channel.Writer, room []byte, tag
 	s := &o.route.program[step]
 	w = o.writer(s.Peer)
 	size := at.elements * o.size(s.Value == schedule.Partial)
-	if o.lends && size >= lendFrom {
+	if o.lends && size >= o.lendFrom {
 		lend, offer := loan{}, loan{}
 		switch s.Value {
 		case schedule.Input:
@@ -256,7 +259,7 @@ func (o *operation) open(step int, at place) (w channel.Writer, room []byte, tag
 // offers reports whether messages of size bytes are references that offer a place for
 // the answer.
 func (o *operation) offers(size int) bool {
-	return o.lends && size >= lendFrom && o.in.ok && o.out.ok
+	return o.lends && size >= o.lendFrom && o.in.ok && o.out.ok
 }
 
 // value is the memory that a value of a chunk has on this rank.
@@ -314,6 +317,9 @@ func (o *operation) receive(r channel.Reader, peer, size int) (message, offer []
 // does that too: piece by piece, while it is in the first level of cache.
 func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 	s, c := &o.route.program[next.step], o.comm
+	if o.answers && c.size > 2 && !o.asked(next) {
+		return false, nil
+	}
 	terms := c.terms[:0]
 	claim, passed := uint64(0), uint64(0) // bits for terms
 	for _, from := range s.From {
@@ -370,6 +376,35 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 	}
 	forget(terms)
 	return true, nil
+}
+
+// asked reports whether all messages that the step at next combines have come. It looks at
+// all, whichever is missing, so that the lines of several are on their way at once.
+func (o *operation) asked(next *counter) bool {
+	c, late := o.comm, -1
+	for _, from := range o.route.program[next.step].From {
+		if from.Rank != c.rank && !c.ends.answer[from.Rank].Arrived() {
+			late = from.Rank
+		}
+	}
+	if late >= 0 {
+		next.waitsFor = late
+	}
+	return late < 0
+}
+
+// answered is the same for the answers that the part at next takes.
+func (o *operation) answered(next *counter) bool {
+	late := -1
+	for i := o.route.starts[receives]; i < o.route.starts[parts]; i++ {
+		if peer := o.route.program[i].Peer; o.places[i].elements > 0 && !o.comm.ends.ask[peer].Answered() {
+			late = peer
+		}
+	}
+	if late >= 0 {
+		next.waitsFor = late
+	}
+	return late < 0
 }
 
 // forget lets go of buffers. For a few, clear takes longer.

@@ -14,6 +14,7 @@ type plan struct {
 	about    uint64 // what it says, but for the count
 	route    *route
 	lends    bool // messages may be references
+	lendFrom int  // and are from so many bytes on
 	answers  bool // results are answers to the messages that brought the inputs
 	shared   flow
 	private  flow
@@ -83,6 +84,10 @@ func (c *Comm) draw(p *plan, call *Call) {
 	// What orders the data before a reference, and answers, is the flag of simple.
 	p.lends = choice.Protocol == collective.Simple
 	p.answers = p.lends && p.route.answered
+	p.lendFrom = lendFrom
+	if p.answers {
+		p.lendFrom = answeredFrom
+	}
 	p.kernel = c.kernel(d.typ, d.op)
 	p.narrow = d.typ.Size()
 	p.wide = dtype.Accumulator(d.typ, d.op).Size()

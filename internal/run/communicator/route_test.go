@@ -152,7 +152,7 @@ func TestCostModelKnowsTheLayout(t *testing.T) {
 			t.Errorf("%d ranks: a slot of %d bytes, the model has %d", n, l.segment, cost.Slot(n))
 		}
 	}
-	if cost.LendFrom != lendFrom {
-		t.Errorf("references from %d bytes on, the model has %d", lendFrom, cost.LendFrom)
+	if cost.LendFrom != lendFrom || cost.AnsweredFrom != answeredFrom {
+		t.Errorf("references from %d bytes on, or %d, the model has %d and %d", lendFrom, answeredFrom, cost.LendFrom, cost.AnsweredFrom)
 	}
 }

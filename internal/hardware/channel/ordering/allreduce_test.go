@@ -87,6 +87,7 @@ func (p *inPlace) result(t *weakmem.Thread, rank, call int) {
 // sum of chunk rank everywhere (directReduceTo, by operation.reduce).
 func (p *inPlace) reduceTo(t *weakmem.Thread, rank, call, message int) {
 	p.peers(rank, func(peer, _ int) { p.refer(t, p.private[rank][peer], message) })
+	p.peers(rank, func(peer, _ int) { p.arrived(t, p.private[peer][rank], message) })
 	p.peers(rank, func(peer, _ int) { p.borrow(t, p.private[peer][rank], message) })
 	p.whole(func() {
 		p.caller(t, "operation.reduce runs the kernel")

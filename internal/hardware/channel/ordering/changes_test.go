@@ -49,6 +49,7 @@ var atomics = []struct {
 	{"simple.reader.Peek: s.sequence.Load", plain, "simple", weakWrong, "the bytes are read after it"},
 	{"simple.reader.Peek: s.sequence.Load", plain, "reference", weakWrong, "and the writer's data"},
 	{"simple.reader.Peek: s.sequence.Load", anyLoad, "simple, asleep", weakLost, "follows the store that says asleep"},
+	{"simple.reader.Arrived: s.sequence.Load", anyLoad, "", harmless, "Peek looks again"},
 	{"simple.reader.Release: sys.Publish", plain, "simple", weakWrong, "the bytes have been read before"},
 	{"simple.reader.Release: sys.Publish", plain, "reference", weakWrong, "the writer's data has been read before"},
 	{"simple.reader.Release: sys.Publish", plain, "allreduce", weakWrong, "the next input must not be seen by a late load"},

@@ -32,6 +32,13 @@ func (d *design) borrow(t *weakmem.Thread, c *simpleChannel, n int) {
 	expect(t, fmt.Sprintf("reference %d", n), c.short[(n-1)%c.credit.slots][0], at(n))
 }
 
+// arrived mirrors reader.Arrived for message n, and the wait around it.
+func (d *design) arrived(t *weakmem.Thread, c *simpleChannel, n int) {
+	d.in("simple.reader.Arrived", func() {
+		d.await(t, "s.sequence.Load", c.sequence[(n-1)%c.credit.slots], weakmem.Is(n))
+	})
+}
+
 // whole is what a reader does with a reference: read the data, then release.
 func (d *design) whole(read, release func()) {
 	after := d.keeps("a reference is released after the data is read")

@@ -99,12 +99,13 @@ func (w *writer) Ask(tag uint32) {
 }
 
 func (w *writer) Answer(n int) ([]byte, bool) {
-	oldest := w.sent - w.asked
-	if !w.credit.Released(oldest, w.sent) {
+	if !w.Answered() {
 		return nil, false
 	}
-	return w.slots[oldest%channel.Slots].data(n), true
+	return w.slots[(w.sent-w.asked)%channel.Slots].data(n), true
 }
+
+func (w *writer) Answered() bool { return w.credit.Released(w.sent-w.asked, w.sent) }
 
 func (w *writer) Taken() { w.asked-- }
 
@@ -124,6 +125,11 @@ type reader struct {
 // reader.
 func NewReader(mem []byte, payload int, ack *atomic.Uint64, waker *channel.Waker, writer uint64, alone bool) channel.Answerer {
 	return &reader{slots: slots(mem, payload), ack: ack, waker: waker, writer: writer, alone: alone}
+}
+
+func (r *reader) Arrived() bool {
+	s := &r.slots[r.received%channel.Slots]
+	return s.sequence.Load() == r.received+1
 }
 
 func (r *reader) Peek() ([]byte, uint32, bool) {
