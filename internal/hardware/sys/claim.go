@@ -13,5 +13,6 @@ func Claim(mem []byte) {
 }
 
 // ClaimsTell reports whether Claim takes as long as the lines take to come, so that
-// its duration says how far they were.
+// its duration says how far they were. Where it only asks for them, to claim more than
+// a few lines holds up the reads of them.
 func ClaimsTell() bool { return claimsTell }

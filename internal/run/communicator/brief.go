@@ -31,7 +31,7 @@ func (c *Comm) brief(p *plan, algorithm string) int {
 // and 0.46, or 0.43 with two between looks.
 const (
 	farPauses   = 4 // before the first look at ranks that are far
-	farInterval = 2 // between looks at them
+	farInterval = 2 // between looks at them, or at more than one
 
 	// Two ranks that take longer for a brief call are far from each other, or one of them
 	// is late; then it costs little to look less often.
@@ -81,13 +81,13 @@ func (c *Comm) dart(call *Call, p *plan, room []byte) bool {
 	c.ends.to[p.shared][c.rank].Commit(tag)
 	c.waker.Ring()
 
-	interval := 1
+	before, interval := 1, 1
 	if c.pace.far() {
+		before, interval = farPauses, farInterval
+	} else if c.size > 2 {
 		interval = farInterval
-		pause(farPauses)
-	} else {
-		pause(1)
 	}
+	pause(before)
 	readers, terms := c.ends.from[p.shared], c.terms[:c.size]
 	for from, polls := 0, 0; from < len(terms); {
 		term := in
