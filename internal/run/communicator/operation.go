@@ -84,17 +84,15 @@ func (o *operation) place(round, step int) place {
 // written is still in its core's cache, and costs more to read than what it
 // wrote some segments ago, and reading while the peer writes costs both of them.
 func (o *operation) advance() (moved bool, err *Error) {
-	moved, err = o.step()
-	o.comm.waker.Ring()
-	return moved, err
-}
-
-func (o *operation) step() (moved bool, err *Error) {
 	for {
 		some := false
 		limit := o.rounds
 		for i := range o.parts {
 			m, err := o.run(part(i), limit)
+			// The messages of a part share one store before the bells, which also holds
+			// back the first look at the answers, so that it does not take their lines
+			// away.
+			o.comm.waker.Ring()
 			if err != nil {
 				return moved, err
 			}
