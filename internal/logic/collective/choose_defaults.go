@@ -24,16 +24,19 @@ const builtIn = `
 	allreduce:n<=2=direct/simple
 	allreduce:n<=16:<=2K=oneshot/simple
 	allreduce:n<=16=direct/simple
-	allreduce:n<=32:<=512=direct/simple
+	allreduce:n<=32:<=256=direct/simple
 	allreduce:n<=32:<=8K=tree/simple
 	allreduce:n<=32=direct/simple
 	allreduce:<=256=direct/simple
 	allreduce:<=16K=tree/simple
 	allreduce=direct/simple
 	reduce:n<=2=direct/simple
+	reduce:n<=4:<=256K=direct/simple
+	reduce:n<=4=tree/simple
 	reduce:n<=8:<=128K=direct/simple
 	reduce:n<=8=tree/simple
-	reduce:n<=32:<=1K=direct/simple
+	reduce:n<=16=tree/simple
+	reduce:n<=32:<=512=direct/simple
 	reduce:n<=32=tree/simple
 	reduce=tree/simple
 	any=direct/simple`
