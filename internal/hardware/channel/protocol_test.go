@@ -287,6 +287,40 @@ func TestForgedLength(t *testing.T) {
 	})
 }
 
+// A Waker rings the bells of those who are owed, once; a glance leaves them owed.
+func TestWaker(t *testing.T) {
+	mem := make([]byte, 4*64)
+	var bells []channel.Bell
+	for i := range 4 {
+		bells = append(bells, channel.NewBell(mem, 64*i))
+	}
+	rings := func() (all [4]uint32) {
+		for i := range all {
+			all[i] = sys.Word32(mem, 64*i).Load()
+		}
+		return all
+	}
+	for _, i := range []int{0, 2, 3} {
+		bells[i].Doze()
+	}
+	w := channel.NewWaker(bells)
+	for i, step := range []struct {
+		do   func()
+		want [4]uint32
+	}{
+		{w.Ring, [4]uint32{}}, // nobody is owed
+		{func() { w.Owe(1 << 0); w.Owe(1<<1 | 1<<3) }, [4]uint32{}},
+		{w.Glance, [4]uint32{1, 0, 0, 1}}, // 1 is awake, 2 not owed
+		{w.Ring, [4]uint32{2, 0, 0, 2}},
+		{w.Ring, [4]uint32{2, 0, 0, 2}},
+		{func() { bells[0].Awake(); w.Owe(1 << 0); w.Ring() }, [4]uint32{2, 0, 0, 2}},
+	} {
+		if step.do(); rings() != step.want {
+			t.Fatalf("step %d: %v rings, want %v", i, rings(), step.want)
+		}
+	}
+}
+
 func BenchmarkPingPong(b *testing.B) {
 	for name, p := range protocols {
 		b.Run(name, func(b *testing.B) {
