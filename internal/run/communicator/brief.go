@@ -94,7 +94,7 @@ func (c *Comm) dart(call *Call, p *plan, room []byte) bool {
 		if from != c.rank {
 			message, got, ok := readers[from].Peek()
 			if !ok && polls < c.spins {
-				polls++
+				polls += interval
 				pause(interval)
 				continue
 			}
