@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ringlane/internal/hardware/reduce"
+	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 )
 
@@ -56,27 +57,39 @@ func pair(tb testing.TB, body func(c *Comm) error) {
 	ranks.Wait()
 }
 
-// A call that has been made once before allocates nothing.
+// A call that has been made once before allocates nothing, nor does a message.
 func TestCallsAllocateNothing(t *testing.T) {
-	pair(t, func(c *Comm) error {
-		data := make([]float32, 100000)
-		var before, after runtime.MemStats
-		for round := range 2 {
-			runtime.ReadMemStats(&before)
-			for i := range 200 {
-				b := reduce.Bytes(data[:1+i%2*99999])
-				if err := c.Do(&Call{Collective: schedule.AllReduce, Count: len(b) / 4, In: b, Out: b}); err != nil {
-					return err
+	for name, call := range map[string]func(c *Comm, b []byte) error{
+		"collective": func(c *Comm, b []byte) error {
+			return c.Do(&Call{Collective: schedule.AllReduce, Count: len(b) / 4, In: b, Out: b})
+		},
+		"message": func(c *Comm, b []byte) error {
+			if c.rank == 0 {
+				return c.Send(b, dtype.F32, 1, 0)
+			}
+			_, err := c.Recv(b, dtype.F32, 0, 0)
+			return err
+		},
+	} {
+		pair(t, func(c *Comm) error {
+			data := make([]float32, 100000)
+			var before, after runtime.MemStats
+			for round := range 2 {
+				runtime.ReadMemStats(&before)
+				for i := range 200 {
+					if err := call(c, reduce.Bytes(data[:1+i%2*99999])); err != nil {
+						return err
+					}
+				}
+				runtime.ReadMemStats(&after)
+				// Both ranks run in this process, and the runtime allocates a little for itself.
+				if n := after.Mallocs - before.Mallocs; round == 1 && n > 40 {
+					return fmt.Errorf("%d allocations in 200 calls of a %s", n, name)
 				}
 			}
-			runtime.ReadMemStats(&after)
-			// Both ranks run in this process, and the runtime allocates a little for itself.
-			if n := after.Mallocs - before.Mallocs; round == 1 && n > 40 {
-				return fmt.Errorf("%d allocations in 200 calls", n)
-			}
-		}
-		return nil
-	})
+			return nil
+		})
+	}
 }
 
 // A communicator keeps no buffer of a call that is over.

@@ -71,6 +71,7 @@ type Comm struct {
 
 	driver   sync.Mutex // its holder alone touches what follows
 	direct   operation  // the blocking collective that drives itself, made once
+	letter   message    // the blocking message that drives itself, made once
 	queue    []*operation
 	lanes    *lanes
 	lookup   reduce.Lookup

@@ -1,59 +1,14 @@
 package communicator
 
 import (
-	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
-
-	"ringlane/internal/model/dtype"
-)
-
-// AnySource as the peer of a receive takes a message from whichever rank sends
-// one with that tag first.
-const AnySource = -1
-
-// message is one point-to-point send or receive under way.
-type message struct {
-	pending
-	send bool
-	buf  []byte
-	typ  dtype.Type
-	peer int // AnySource only for a receive
-	tag  int32
-	at   int  // bytes done
-	from int  // receive: the sender, once matched
-	sent bool // send: all of it is in the channel
-	lent bool // send: the channel holds a reference to buf
-}
-
-func (m *message) String() string {
-	verb, to := "recv", "from"
-	if m.send {
-		verb, to = "send", "to"
-	}
-	whom := fmt.Sprintf("rank %d", m.peer)
-	if m.peer == AnySource {
-		whom = "any rank"
-	}
-	return fmt.Sprintf("%s of %d × %v %s %s with tag %d", verb, len(m.buf)/m.typ.Size(), m.typ, to, whom, m.tag)
-}
-
-// laneHeader precedes the data of a message's first segment: total bytes, tag
-// and element type.
-const laneHeader = 16
-
-// laneTag marks lane segments; they need no agreement beyond their header. The
-// one segment of a message that is lent has the reference after its header.
-const (
-	laneTag     = 0x6c616e64
-	laneTagLent = laneTag | lent
 )
 
 // parcel is a message that arrived before a receive with its tag was posted.
 type parcel struct {
-	tag  int32
-	typ  dtype.Type
-	size int
+	header
 	data []byte
 }
 
@@ -110,7 +65,7 @@ func (l *lanes) poll() (moved bool, err *Error) {
 			}
 			if m.sent {
 				l.unasked = false
-				l.sends[p] = l.sends[p][1:]
+				l.sends[p] = slices.Delete(l.sends[p], 0, 1)
 				l.finish(m, nil)
 			}
 		}
@@ -148,11 +103,11 @@ func (l *lanes) relax() bool {
 // push sends the next segment of m if there is room.
 func (l *lanes) push(m *message) bool {
 	w := l.comm.ends.to[lane][m.peer]
-	if loan, none := l.comm.loanOf(m.buf), (loan{}); loan.ok {
-		room, ok := w.Reserve(laneHeader + referenceBytes)
+	if loan, none := l.comm.loanFor(m), (loan{}); loan.ok {
+		room, ok := w.Reserve(headerBytes + referenceBytes)
 		if ok {
-			m.address(room)
-			loan.write(room[laneHeader:], len(m.buf), none)
+			m.header().write(room)
+			loan.write(room[headerBytes:], len(m.buf), none)
 			m.at, m.lent = len(m.buf), true
 			w.Commit(laneTagLent)
 			l.comm.waker.Ring()
@@ -161,28 +116,21 @@ func (l *lanes) push(m *message) bool {
 	}
 	head := 0
 	if m.at == 0 {
-		head = laneHeader
+		head = headerBytes
 	}
-	n := min(len(m.buf)-m.at, l.comm.layout.segment-head)
+	n := min(len(m.buf)-m.at, l.comm.layout.segment-head, max(messageSegment, len(m.buf)/messagePieces))
 	room, ok := w.Reserve(head + n)
 	if !ok {
 		return false
 	}
 	if head > 0 {
-		m.address(room)
+		m.header().write(room)
 	}
 	copy(room[head:], m.buf[m.at:m.at+n])
 	m.at += n
 	w.Commit(laneTag)
 	l.comm.waker.Ring()
 	return true
-}
-
-// address writes the header of m.
-func (m *message) address(room []byte) {
-	binary.LittleEndian.PutUint64(room, uint64(len(m.buf)))
-	binary.LittleEndian.PutUint32(room[8:], uint32(m.tag))
-	binary.LittleEndian.PutUint32(room[12:], uint32(m.typ))
 }
 
 // wanted reports whether a receive that could take a message from p is posted.
@@ -196,16 +144,16 @@ func (l *lanes) wanted(p int) bool {
 }
 
 // match takes the first posted receive for a message from p off the list.
-func (l *lanes) match(p int, tag int32, typ dtype.Type, size int) (*message, *Error) {
+func (l *lanes) match(p int, h header) (*message, *Error) {
 	for i, m := range l.receives {
-		if m.tag != tag || m.peer != p && m.peer != AnySource {
+		if m.tag != h.tag || m.peer != p && m.peer != AnySource {
 			continue
 		}
-		if size != len(m.buf) || typ != m.typ {
+		if h != m.header() {
 			return nil, failf(Mismatch, "%v: the message from rank %d has %d bytes of %v, the receive %d bytes of %v (both sides must agree)",
-				m, p, size, typ, len(m.buf), m.typ)
+				m, p, h.size, h.typ, len(m.buf), m.typ)
 		}
-		l.receives = append(l.receives[:i], l.receives[i+1:]...)
+		l.receives = slices.Delete(l.receives, i, i+1)
 		m.from = p
 		return m, nil
 	}
@@ -221,7 +169,7 @@ func (l *lanes) redeem() (moved bool, err *Error) {
 		a := &l.arrivals[p]
 		kept := a.waiting[:0]
 		for _, parcel := range a.waiting {
-			m, e := l.match(p, parcel.tag, parcel.typ, parcel.size)
+			m, e := l.match(p, parcel.header)
 			if e != nil {
 				err = e
 			}
@@ -247,24 +195,20 @@ func (l *lanes) pull(p int) (bool, *Error) {
 	if !ok {
 		return false, nil
 	}
-	if tag&^lent != laneTag || !a.busy && len(data) < laneHeader {
+	if tag&^lent != laneTag || !a.busy && len(data) < headerBytes {
 		return false, failf(Mismatch, "recv from %s: its channel holds something that is no message (does every rank run the same version?)", l.comm.who(p))
 	}
 	if !a.busy {
 		a.busy = true
-		a.keep = parcel{
-			size: int(binary.LittleEndian.Uint64(data)),
-			tag:  int32(binary.LittleEndian.Uint32(data[8:])),
-			typ:  dtype.Type(binary.LittleEndian.Uint32(data[12:])),
-		}
-		data = data[laneHeader:]
+		a.keep.header = readHeader(data)
+		data = data[headerBytes:]
 		if tag == laneTagLent {
 			if data, _ = l.comm.borrow(p, data); len(data) != a.keep.size {
 				return false, failf(Mismatch, "recv from %s: the message refers to memory that it does not have (does every rank run the same version?)", l.comm.who(p))
 			}
 		}
 		var err *Error
-		if a.into, err = l.match(p, a.keep.tag, a.keep.typ, a.keep.size); err != nil {
+		if a.into, err = l.match(p, a.keep.header); err != nil {
 			return false, err
 		}
 	}

@@ -146,22 +146,43 @@ func (c *Comm) nudge(p *pending, polls int) {
 
 // Send sends buf to rank dst and returns when buf may be used again.
 func (c *Comm) Send(buf []byte, typ dtype.Type, dst, tag int) error {
-	m, err := c.post(true, buf, typ, dst, tag)
-	if err != nil {
-		return err
-	}
-	c.await(&m.pending, never)
-	return m.result()
+	_, err := c.exchange(true, buf, typ, dst, tag)
+	return err
 }
 
 // Recv receives the next message with tag from rank src, or from AnySource, and
 // returns its sender. The message must have exactly the length of buf.
 func (c *Comm) Recv(buf []byte, typ dtype.Type, src, tag int) (from int, err error) {
-	m, err := c.post(false, buf, typ, src, tag)
-	if err != nil {
+	return c.exchange(false, buf, typ, src, tag)
+}
+
+// exchange sends or receives a message, and returns the other rank.
+func (c *Comm) exchange(send bool, buf []byte, typ dtype.Type, peer, tag int) (int, error) {
+	if !c.driver.TryLock() {
+		m, err := c.post(send, buf, typ, peer, tag)
+		if err != nil {
+			return 0, err
+		}
+		c.await(&m.pending, never)
+		return m.from, m.result()
+	}
+	defer c.leave()
+	m := &c.letter
+	m.address(send, buf, typ, peer, tag)
+	if err := c.deliverable(m); err != nil {
 		return 0, err
 	}
-	c.await(&m.pending, never)
+	c.collect() // what was submitted before comes first
+	if c.idle() && c.lanes.atOnce(m) {
+		m.buf = nil
+		return m.from, nil
+	}
+	m.err = nil
+	m.settled.Store(false)
+	m.submitted = c.clock()
+	c.lanes.post(m)
+	c.drive(&m.pending, never)
+	m.buf = nil // it must not keep the buffer alive
 	return m.from, m.result()
 }
 
@@ -186,21 +207,10 @@ func (c *Comm) startMessage(send bool, buf []byte, typ dtype.Type, peer, tag int
 }
 
 func (c *Comm) post(send bool, buf []byte, typ dtype.Type, peer, tag int) (*message, error) {
-	if err := c.usable(); err != nil {
+	m := &message{}
+	m.address(send, buf, typ, peer, tag)
+	if err := c.deliverable(m); err != nil {
 		return nil, err
-	}
-	m := &message{send: send, buf: buf, typ: typ, peer: peer, tag: int32(tag), from: peer}
-	if !typ.Valid() {
-		return nil, failf(Argument, "send or recv: %v is not an element type", typ)
-	}
-	switch {
-	case int(m.tag) != tag:
-		return nil, failf(Argument, "%v: tag %d does not fit 32 bits", m, tag)
-	case peer == c.rank:
-		return nil, failf(Argument, "%v: a rank cannot exchange messages with itself", m)
-	case peer == AnySource && !send && c.size > 1:
-	case peer < 0 || peer >= c.size:
-		return nil, failf(Argument, "%v: ranks go from 0 to %d", m, c.size-1)
 	}
 	m.done = make(chan struct{}, 1)
 	m.submitted = c.clock()
@@ -209,4 +219,23 @@ func (c *Comm) post(send bool, buf []byte, typ dtype.Type, peer, tag int) (*mess
 	c.inboxFull.Store(true)
 	c.inboxMu.Unlock()
 	return m, nil
+}
+
+// deliverable says why m cannot be sent or received.
+func (c *Comm) deliverable(m *message) error {
+	if err := c.usable(); err != nil {
+		return err
+	}
+	switch {
+	case !m.typ.Valid():
+		return failf(Argument, "send or recv: %v is not an element type", m.typ)
+	case int(int32(m.tag)) != m.tag:
+		return failf(Argument, "%v: tag %d does not fit 32 bits", m, m.tag)
+	case m.peer == c.rank:
+		return failf(Argument, "%v: a rank cannot exchange messages with itself", m)
+	case m.peer == AnySource && !m.send && c.size > 1:
+	case m.peer < 0 || m.peer >= c.size:
+		return failf(Argument, "%v: ranks go from 0 to %d", m, c.size-1)
+	}
+	return nil
 }
