@@ -3,25 +3,103 @@ package communicator
 import (
 	"time"
 
+	"ringlane/internal/hardware/channel"
 	"ringlane/internal/hardware/reduce"
 	"ringlane/internal/hardware/sys"
-	"ringlane/internal/logic/collective"
 	"ringlane/internal/model/schedule"
 )
 
-// An AllReduce is brief if each rank shows everyone its whole input in one message of
-// one piece. To find the way through a program, its parts and the places of its steps
-// takes longer than such a message, so Do makes the call in a straight line. It is the
-// same message in the same channel: other ranks may be on the other way.
+// A call is brief if all it takes is one message of one piece from some ranks to others:
+// one-shot AllReduce, and most collectives where they are direct. To find the way through a
+// program, its parts and the places of its steps takes longer than such a message, so Do
+// makes the call in a straight line. Messages and channels are the same: other ranks may be
+// on the other way.
 
-// brief is the bytes of the message if the calls of p are brief, else 0. Also where it
-// could be lent it is copied, which is as quick and needs no wait for readers.
-func (c *Comm) brief(p *plan, algorithm string) int {
-	n := p.desc.count * p.narrow
-	if algorithm != collective.Oneshot || c.size == 1 || p.rounds > 1 || n > claimed {
-		return 0
+// brief is what such a call does, without the way to find it. Also what could be lent is
+// copied then, which is as quick and needs no wait for readers.
+type brief struct {
+	yes    bool // calls are brief
+	sends  []sending
+	takes  []taking
+	copies bool
+	copy   place // from the caller's input to its output
+	terms  int   // that are combined; one of them is the own
+	own    int
+	result place
+}
+
+type sending struct {
+	writer channel.Writer
+	at     place
+	room   []byte // in its channel
+}
+
+type taking struct {
+	reader  channel.Reader
+	at      place
+	term    int // to be combined, or -1
+	alone   bool
+	message []byte // once it is there
+}
+
+// prepare writes down what the calls of p do, if they are brief.
+func (b *brief) prepare(c *Comm, p *plan) {
+	*b = brief{sends: b.sends[:0], takes: b.takes[:0], own: -1}
+	if c.size == 1 || p.rounds != 1 || p.answers {
+		return
 	}
-	return n
+	for i, s := range p.route.program {
+		at := p.places[i]
+		if at.elements == 0 || at.elements*p.narrow > claimed {
+			return
+		}
+		switch s.Kind {
+		case schedule.Send:
+			if i >= p.route.starts[body] {
+				return
+			}
+			b.sends = append(b.sends, sending{writer: c.writer(p, s.Peer), at: at})
+		case schedule.Copy:
+			b.copies, b.copy = true, at
+		case schedule.Recv:
+			b.takes = append(b.takes, taking{reader: c.reader(p, s.Peer, s.Shared), at: at, term: -1, alone: !s.Shared || c.size == 2})
+		case schedule.Reduce:
+			if b.terms > 0 || s.Value != schedule.Output {
+				return
+			}
+			b.terms, b.result = len(s.From), at
+			for term, from := range s.From {
+				switch {
+				case from.Value != schedule.Input:
+					return
+				case from.Rank == c.rank:
+					b.own = term
+				default:
+					b.takes = append(b.takes, taking{reader: c.reader(p, from.Rank, from.Shared), at: at, term: term, alone: !from.Shared || c.size == 2})
+				}
+			}
+		}
+	}
+	b.yes = b.once() && (b.terms > 0) == (b.own >= 0)
+}
+
+// once reports whether each channel is used once each way.
+func (b *brief) once() bool {
+	for i := range b.sends {
+		for j := range i {
+			if b.sends[i].writer == b.sends[j].writer {
+				return false
+			}
+		}
+	}
+	for i := range b.takes {
+		for j := range i {
+			if b.takes[i].reader == b.takes[j].reader {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // A rank that looks for a message takes its line away from the writer, which may be just
@@ -45,78 +123,79 @@ func pause(n int) {
 	}
 }
 
-// briefly returns the plan of a brief call that can be made at once, and the room for
-// its message, or nil.
-func (c *Comm) briefly(call *Call) (*plan, []byte) {
+// briefly returns the plan of a brief call that can be made at once, or nil.
+func (c *Comm) briefly(call *Call) *plan {
 	p := c.direct.plan
 	if p == nil || !p.desc.is(call) {
 		if p = &c.plans[call.slot()]; !p.desc.is(call) {
-			return nil, nil
+			return nil
 		}
 	}
-	n := p.brief
-	if n == 0 || len(call.In) < n || len(call.Out) < n || c.failed.Load() != nil || c.inboxFull.Load() || !c.idle() {
-		return nil, nil
+	if !p.brief.yes || len(call.In) < p.in || len(call.Out) < p.out || c.failed.Load() != nil || c.inboxFull.Load() || !c.idle() {
+		return nil
 	}
-	if sys.Overlap(call.In[:n], call.Out[:n]) && !sys.Same(call.In, call.Out) {
-		return nil, nil
+	if sys.Overlap(call.In[:p.in], call.Out[:p.out]) && !call.inPlace(c.size, c.rank) {
+		return nil
 	}
-	room, ok := c.ends.to[p.shared][c.rank].Reserve(n)
-	if !ok {
-		return nil, nil
+	for i := range p.brief.sends {
+		s := &p.brief.sends[i]
+		var ok bool
+		if s.room, ok = s.writer.Reserve(s.at.elements * p.narrow); !ok {
+			return nil
+		}
 	}
-	return p, room
+	return p
+}
+
+// input and output are the caller's memory at a place.
+func (p *plan) input(call *Call, at *place) []byte {
+	return call.In[at.in : at.in+at.elements*p.narrow]
+}
+
+func (p *plan) output(call *Call, at *place) []byte {
+	return call.Out[at.out : at.out+at.elements*p.narrow]
 }
 
 // dart makes a brief call and reports whether it is over. If not, since a peer is late or
-// has sent something else, c.direct is the operation that has sent its message.
-func (c *Comm) dart(call *Call, p *plan, room []byte) bool {
-	n := p.brief
-	in, out := call.In[:n], call.Out[:n]
+// has sent something else, c.direct is the operation that has sent its messages.
+func (c *Comm) dart(call *Call, p *plan) bool {
+	b := &p.brief
 	began := c.clock()
 	c.sequence++
 	tag := p.tag(c.sequence)
-	copy(room, in)
 	c.control.describe(c.sequence, p.about, p.desc.count)
-	c.ends.to[p.shared][c.rank].Commit(tag)
+	for i := range b.sends {
+		s := &b.sends[i]
+		copy(s.room, call.In[s.at.in:])
+		s.writer.Commit(tag)
+	}
 	c.waker.Ring()
-
-	before, interval := 1, 1
-	if c.pace.far() {
-		before, interval = farPauses, farInterval
-	} else if c.size > 2 {
-		interval = farInterval
+	if len(b.takes) > 0 && !c.arrive(p, tag) {
+		c.resume(call, p, began)
+		return false
 	}
-	pause(before)
-	readers, terms := c.ends.from[p.shared], c.terms[:c.size]
-	for from, polls := 0, 0; from < len(terms); {
-		term := in
-		if from != c.rank {
-			message, got, ok := readers[from].Peek()
-			if !ok && polls < c.spins {
-				polls += interval
-				pause(interval)
-				continue
-			}
-			if !ok || got != tag || len(message) != n {
-				forget(terms)
-				c.resume(call, p, began)
-				return false
-			}
-			term = message
-			if c.size == 2 {
-				sys.Claim(message)
+	if b.terms > 0 {
+		terms := c.terms[:b.terms]
+		terms[b.own] = reduce.Source{Data: p.input(call, &b.result)}
+		for i := range b.takes {
+			if t := &b.takes[i]; t.term >= 0 {
+				terms[t.term] = reduce.Source{Data: t.message}
 			}
 		}
-		terms[from] = reduce.Source{Data: term}
-		from++
+		p.kernel(p.output(call, &b.result), nil, false, terms, c.size)
+		forget(terms)
 	}
-	p.kernel(out, nil, false, terms, c.size)
-	forget(terms)
-	for from, r := range readers {
-		if from != c.rank {
-			r.Release()
+	if b.copies {
+		if in, out := p.input(call, &b.copy), p.output(call, &b.copy); !sys.Same(in, out) {
+			copy(out, in)
 		}
+	}
+	for i := range b.takes {
+		t := &b.takes[i]
+		if t.term < 0 {
+			copy(p.output(call, &t.at), t.message)
+		}
+		t.reader.Release()
 	}
 	// Nobody waits for this now, unless for long: then it need not wait either until the
 	// lines of all have come. The next call rings.
@@ -124,19 +203,51 @@ func (c *Comm) dart(call *Call, p *plan, room []byte) bool {
 	sys.Publish(c.control.completed, c.sequence)
 	c.turn = c.clock()
 	took := c.turn - began
-	c.recorder.Record(schedule.AllReduce, n, took)
-	if c.size == 2 && sys.ClaimsTell() { // elsewhere it is not known what is far
+	c.recorder.Record(p.desc.collective, max(p.in, p.out), took)
+	if c.size == 2 && len(b.sends) > 0 && len(b.takes) > 0 && sys.ClaimsTell() { // elsewhere it is not known what is far
+		n := b.sends[0].at.elements * p.narrow
 		c.pace.judge(took, nearCall+time.Duration(n)*nearKiB/1024)
 	}
 	return true
 }
 
+// arrive waits for the messages of a brief call, and reports whether all have come and are
+// what they should be.
+func (c *Comm) arrive(p *plan, tag uint32) bool {
+	before, interval := 1, 1
+	if c.pace.far() {
+		before, interval = farPauses, farInterval
+	} else if c.size > 2 {
+		interval = farInterval
+	}
+	pause(before)
+	takes := p.brief.takes
+	for i, polls := 0, 0; i < len(takes); {
+		t := &takes[i]
+		message, got, ok := t.reader.Peek()
+		if !ok && polls < c.spins {
+			polls += interval
+			pause(interval)
+			continue
+		}
+		if !ok || got != tag || len(message) != t.at.elements*p.narrow {
+			return false
+		}
+		if t.alone { // others would take the lines from each other
+			sys.Claim(message)
+		}
+		t.message = message
+		i++
+	}
+	return true
+}
+
 // resume makes c.direct the operation of a brief call that began then and has sent its
-// message.
+// messages.
 func (c *Comm) resume(call *Call, p *plan, began time.Duration) {
 	o := &c.direct
 	o.call = *call
-	o.call.In, o.call.Out = call.In[:p.brief], call.Out[:p.brief]
+	o.call.In, o.call.Out = call.In[:p.in], call.Out[:p.out]
 	c.prepare(o)
 	o.submitted, o.started = began, began
 	o.plan, o.sequence, o.tag = p, c.sequence, p.tag(c.sequence)

@@ -87,6 +87,46 @@ func TestBrief(t *testing.T) {
 	}
 }
 
+// The same of every collective, with buffers in windows and not.
+func TestBriefOfEveryKind(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for n := 2; n <= 4; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			together(t, n, func(cfg *Config) { cfg.Staging = 4 << 20 }, func(c *Comm) error {
+				rng, own := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, uint64(1+c.rank)))
+				kinds := []schedule.Collective{
+					schedule.AllReduce, schedule.Reduction, schedule.ReduceScatter, schedule.Broadcast,
+					schedule.AllGather, schedule.Gather, schedule.Scatter, schedule.AllToAll,
+				}
+				brief := map[schedule.Collective]int{}
+				for range 150 {
+					call := Call{Collective: kinds[rng.IntN(len(kinds))], Type: dtype.I32, Count: 1 + rng.IntN(1<<rng.IntN(12)), Root: rng.IntN(n)}
+					call.Op = []dtype.Op{dtype.Sum, dtype.Max}[rng.IntN(2)]
+					lateness := rng.IntN(10)
+					for repeat := range 3 {
+						if lateness == c.rank && repeat == 2 {
+							time.Sleep(300 * time.Microsecond)
+						}
+						if err := lendAndSpoil(c, call, own, false); err != nil {
+							return err
+						}
+						if c.wasBrief() {
+							brief[call.Collective]++
+						}
+					}
+				}
+				for _, kind := range kinds {
+					if brief[kind] == 0 {
+						return fmt.Errorf("no call was brief of %v", kind)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
 func put32(b []byte, v int) { binary.LittleEndian.PutUint32(b, uint32(v)) }
 
 // The first call that waits for its end may be brief, if one like it was started before.
@@ -105,6 +145,23 @@ func TestBriefAfterStart(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		return c.Do(&call)
+	})
+}
+
+// Ranks that make different brief calls, of the same length, are told.
+func TestBriefDisagreement(t *testing.T) {
+	together(t, 2, nil, func(c *Comm) error {
+		call := func(op dtype.Op) error {
+			b := make([]byte, 8)
+			return c.Do(&Call{Collective: schedule.AllReduce, Type: dtype.F32, Op: op, Count: 2, In: b, Out: b})
+		}
+		if err := errors.Join(call(dtype.Sum), call(dtype.Max)); err != nil {
+			return err
+		}
+		if err := call([]dtype.Op{dtype.Sum, dtype.Max}[c.rank]); !errors.Is(err, Mismatch) {
+			return fmt.Errorf("one rank adds, the other compares, and is told %w", err)
+		}
+		return nil
 	})
 }
 
@@ -138,11 +195,11 @@ func TestNotBrief(t *testing.T) {
 			},
 		} {
 			change(false)
-			if p, _ := c.briefly(&call); p != nil {
+			if p := c.briefly(&call); p != nil {
 				return fmt.Errorf("%s, and yet a call is brief", name)
 			}
 			change(true)
-			if p, _ := c.briefly(&call); p == nil {
+			if p := c.briefly(&call); p == nil {
 				return fmt.Errorf("%s no longer, and yet a call is not brief", name)
 			}
 		}

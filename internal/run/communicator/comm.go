@@ -237,9 +237,9 @@ func (c *Comm) Do(call *Call) error {
 	}
 	sys.Publish(&c.inside, 1)
 	var err error
-	if p, room := c.briefly(call); p == nil {
+	if p := c.briefly(call); p == nil {
 		err = c.carry(call)
-	} else if !c.dart(call, p, room) {
+	} else if !c.dart(call, p) {
 		err = c.finish(&c.direct)
 	}
 	sys.Publish(&c.inside, 0)

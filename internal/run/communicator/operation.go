@@ -200,7 +200,7 @@ func (o *operation) try(next *counter) (bool, *Error) {
 			w.Taken()
 			return true, nil
 		}
-		r := o.reader(s.Peer, s.Shared)
+		r := o.comm.reader(o.plan, s.Peer, s.Shared)
 		message, _, ok, err := o.receive(r, s.Peer, size)
 		if !ok {
 			return false, err
@@ -225,7 +225,7 @@ func (o *operation) try(next *counter) (bool, *Error) {
 // data lies in.
 func (o *operation) open(step int, at place) (w channel.Writer, room []byte, tag uint32, ok bool) {
 	s := &o.route.program[step]
-	w = o.writer(s.Peer)
+	w = o.comm.writer(o.plan, s.Peer)
 	size := at.elements * o.size(s.Value == schedule.Partial)
 	if o.lends && size >= o.lendFrom {
 		lend, offer := loan{}, loan{}
@@ -327,7 +327,7 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 		} else {
 			next.waitsFor = from.Rank
 			size := at.elements * o.size(term.Wide)
-			message, offer, ok, err := o.receive(o.reader(from.Rank, from.Shared), from.Rank, size)
+			message, offer, ok, err := o.receive(o.comm.reader(o.plan, from.Rank, from.Shared), from.Rank, size)
 			if !ok {
 				return false, err
 			}
@@ -369,7 +369,7 @@ func (o *operation) reduce(next *counter, at place) (bool, *Error) {
 	}
 	for _, from := range s.From {
 		if from.Rank != c.rank {
-			o.reader(from.Rank, from.Shared).Release()
+			o.comm.reader(o.plan, from.Rank, from.Shared).Release()
 		}
 	}
 	forget(terms)
@@ -412,18 +412,18 @@ func forget(terms []reduce.Source) {
 	}
 }
 
-func (o *operation) writer(peer int) channel.Writer {
+func (c *Comm) writer(p *plan, peer int) channel.Writer {
 	if peer == schedule.Everyone {
-		return o.comm.ends.to[o.shared][o.comm.rank]
+		return c.ends.to[p.shared][c.rank]
 	}
-	return o.comm.ends.to[o.private][peer]
+	return c.ends.to[p.private][peer]
 }
 
-func (o *operation) reader(peer int, shared bool) channel.Reader {
+func (c *Comm) reader(p *plan, peer int, shared bool) channel.Reader {
 	if shared {
-		return o.comm.ends.from[o.shared][peer]
+		return c.ends.from[p.shared][peer]
 	}
-	return o.comm.ends.from[o.private][peer]
+	return c.ends.from[p.private][peer]
 }
 
 // accept compares a message with what this rank expects from peer.

@@ -23,8 +23,9 @@ type plan struct {
 	wide     int // bytes of an element of the accumulator type
 	most     int // elements of a segment at the most
 	rounds   int
-	long     bool    // a step may take so long that peers sleep meanwhile
-	brief    int     // bytes of the message, if calls are brief
+	long     bool // a step may take so long that peers sleep meanwhile
+	in, out  int  // bytes of the buffers of this rank
+	brief    brief
 	identity uint64  // condenses what all ranks must agree on
 	places   []place // of each step, where one round does
 }
@@ -114,7 +115,9 @@ func (c *Comm) draw(p *plan, call *Call) {
 		}
 	}
 	p.identity = d.identity(p.route.number, int(p.private))
-	p.brief = c.brief(p, choice.Algorithm)
+	in, out := call.lengths(c.size, c.rank)
+	p.in, p.out = in*p.narrow, out*p.narrow
+	p.brief.prepare(c, p)
 }
 
 type kernelKey struct {
