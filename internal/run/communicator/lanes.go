@@ -215,7 +215,12 @@ func (l *lanes) pull(p int) (bool, *Error) {
 	whole := false
 	if a.into != nil {
 		n := min(len(data), len(a.into.buf)-a.into.at)
-		take(a.into.buf[a.into.at:a.into.at+n], data[:n])
+		into := a.into.buf[a.into.at : a.into.at+n]
+		if tag == laneTagLent && 2*l.comm.size*n >= l.comm.outgrown {
+			copy(into, data) // claimed lines that come from memory would be written back
+		} else {
+			take(into, data[:n])
+		}
 		a.into.at += n
 		whole = a.into.at == len(a.into.buf)
 	} else {
