@@ -216,7 +216,7 @@ func (l *lanes) pull(p int) (bool, *Error) {
 	if a.into != nil {
 		n := min(len(data), len(a.into.buf)-a.into.at)
 		into := a.into.buf[a.into.at : a.into.at+n]
-		if tag == laneTagLent && 2*l.comm.size*n >= l.comm.outgrown {
+		if tag == laneTagLent && l.comm.outgrows(n) {
 			copy(into, data) // claimed lines that come from memory would be written back
 		} else {
 			take(into, data[:n])

@@ -73,8 +73,11 @@ const outgrown = 32 << 20
 // for windows of peers go past the caches, or their lines would be fetched only to be
 // written; and lent inputs are not claimed, or they would be written back.
 func (o *operation) outgrows() bool {
-	return 2*o.comm.size*max(len(o.call.In), len(o.call.Out)) >= o.comm.outgrown
+	return o.comm.outgrows(max(len(o.call.In), len(o.call.Out)))
 }
+
+// outgrows is the same of any buffers, with so many bytes on each rank each way.
+func (c *Comm) outgrows(bytes int) bool { return 2*c.size*bytes >= c.outgrown }
 
 // put copies data to the place at of a slot.
 func put(room []byte, at int, data []byte, past bool) {

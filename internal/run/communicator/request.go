@@ -166,15 +166,17 @@ func (c *Comm) exchange(send bool, buf []byte, typ dtype.Type, peer, tag int) (i
 		c.await(&m.pending, never)
 		return m.from, m.result()
 	}
-	defer c.leave()
 	m := &c.letter
 	m.address(send, buf, typ, peer, tag)
+	defer func() {
+		m.buf = nil // it must not keep the buffer alive
+		c.leave()
+	}()
 	if err := c.deliverable(m); err != nil {
 		return 0, err
 	}
 	c.collect() // what was submitted before comes first
 	if c.idle() && c.lanes.atOnce(m) {
-		m.buf = nil
 		return m.from, nil
 	}
 	m.err = nil
@@ -182,7 +184,6 @@ func (c *Comm) exchange(send bool, buf []byte, typ dtype.Type, peer, tag int) (i
 	m.submitted = c.clock()
 	c.lanes.post(m)
 	c.drive(&m.pending, never)
-	m.buf = nil // it must not keep the buffer alive
 	return m.from, m.result()
 }
 

@@ -15,7 +15,7 @@ import (
 type engine struct {
 	layout collective.EngineLayout
 	at     uint64       // where its flags and slots begin in a part
-	memory cuda.Pointer // of the GPU: the word that flags are set to, then room for what has come through each slot
+	memory cuda.Pointer // of the GPU: the word that flags are set to, until this rank fails, then room for what has come through each slot
 	teams  []*team      // the first is never captured
 	params *cuda.Params
 	turn   *kernels.Turn // what params holds
@@ -262,8 +262,8 @@ func (d *Comm) put(p *plan, c *team, reduce *cuda.Function, s cuda.Stream) (err 
 	*e.turn = kernels.Turn{
 		State: x.State, Control: x.Control, Deadline: x.Deadline, Sequence: x.Sequence,
 		Outbox: uint64(e.flags(cuda.Pointer(peer.Outbox))), Inbox: uint64(e.flags(cuda.Pointer(peer.Inbox))),
-		Slots: uint32(e.layout.Slots),
-		Rank:  x.Rank, Ranks: x.Ranks, Peer: peer.Rank, Op: x.Op,
+		Word: uint64(e.memory), Slots: uint32(e.layout.Slots),
+		Rank: x.Rank, Ranks: x.Ranks, Peer: peer.Rank, Op: x.Op,
 	}
 	total := max(peer.SendBytes, peer.RecvBytes)
 	if p.reduces {

@@ -185,6 +185,9 @@ func TestEngineGivesUp(t *testing.T) {
 			r.must(r.Enqueue(Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: 4000, In: p, Out: p}, r.stream))
 		}
 		r.within(r.stream.Synchronize)
+		if word := r.get(r.engine.memory, 8); r.rank == 0 && !bytes.Equal(word, bytes.Repeat([]byte{0xff}, 8)) {
+			return fmt.Errorf("what rank 0 copies after it has given up says %v", word)
+		}
 		if took := time.Since(start); r.intact() || took > r.host.Timeout()/2 {
 			return fmt.Errorf("rank %d took %v, and says that nothing is amiss: %v", r.rank, took, r.intact())
 		}

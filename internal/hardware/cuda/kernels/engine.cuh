@@ -33,6 +33,7 @@ static constexpr u64 flag_set = 1, given_up = ~0ull;
 struct Turn {
 	u64 state, control, deadline, sequence; // as in Exchange
 	u64 outbox, inbox;			// the slots' flags at the peer, and here
+	u64 word;				// in the GPU's memory: what is copied into a flag
 	u64 own, come, out;			// to be reduced: the own term, the peer's, and the result
 	u64 bytes;
 	u64 turn, piece; // of the call, and of the message; behind the last turn turns go on
@@ -45,10 +46,11 @@ struct Turn {
 
 RL_DEVICE bool faulted(const Turn &p) { return load_relaxed(&((State *)p.state)->faulted) != 0; }
 
-// give_up tells the peer, for which no slot is empty from now on. What it may take for a
-// piece until it sees that is no harm: a call ends when the peer has emptied all slots.
+// give_up tells the peer. From now on the word says so too of what is copied: a result that
+// has not been made must not be taken for one.
 RL_DEVICE void give_up(const Turn &p)
 {
+	store_relaxed((u64 *)p.word, given_up);
 	for (u32 i = 0; i < p.slots; i++) {
 		store_release((u64 *)(p.outbox + i * flag_bytes), given_up);
 		store_release((u64 *)(p.outbox + i * flag_bytes + flag_emptied), given_up);

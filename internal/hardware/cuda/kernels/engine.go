@@ -16,6 +16,7 @@ const (
 type Turn struct {
 	State, Control, Deadline, Sequence uint64 // as in Exchange
 	Outbox, Inbox                      uint64 // the slots' flags at the peer, and here
+	Word                               uint64 // in the GPU's memory: what is copied into a flag
 	Own, Come, Out                     uint64 // to be reduced: the own term, the peer's, and the result
 	Bytes                              uint64
 	Turn, Piece                        uint64 // of the call, and of the message
