@@ -86,10 +86,10 @@ ranks than GPUs some share one. The GPU itself takes the time of CUDA graphs of 
 calls, or 100 of small messages, which it replays one right behind the other; a
 percentile is of replays, each the mean of its calls on its slowest rank. --graph off
 times each eager call by itself. --algo is then oneshot, direct, ring or hierarchical,
---protocol line, line16, line64, line128, sentinel, slot or engine; RINGLANE_DEVICE_ALGO
-can say more, RINGLANE_DEVICE_ISLANDS names the islands that hierarchical goes through,
-RINGLANE_P2P=off keeps GPUs out of each other's memory. blocks is how many
-multiprocessors a call takes at most.
+--protocol line, line16, line64, line128, sentinel, slot, or engine, engine1 or engine2
+for copy engines; RINGLANE_DEVICE_ALGO can say more, RINGLANE_DEVICE_ISLANDS names the
+islands that hierarchical goes through, RINGLANE_P2P=off keeps GPUs out of each
+other's memory. blocks is how many multiprocessors a call takes at most.
 
 --tune measures which algorithm, protocol and segment suit each collective and size
 on this machine, and keeps that in $XDG_CACHE_HOME/ringlane, or ~/.cache/ringlane,

@@ -22,7 +22,7 @@ type DeviceChoice struct {
 	Blocks    int
 	Threads   int  // of a block
 	Piece     int  // bytes of a slot that are used, a power of two; 0 without slots
-	Engine    bool // copy engines move slots; blocks and threads are of what reduces
+	Lanes     int  // of copy engines, which move slots; blocks and threads are of what reduces. 0: kernels do
 	Sentinel  bool // rows that are data alone, in areas
 }
 
@@ -32,11 +32,11 @@ func (c DeviceChoice) String() string {
 }
 
 // Protocol is how data and the word that it is there travel: line128, sentinel, slot,
-// engine.
+// engine1 or engine2.
 func (c DeviceChoice) Protocol() string {
 	switch {
-	case c.Engine:
-		return "engine"
+	case c.Lanes > 0:
+		return fmt.Sprint("engine", c.Lanes)
 	case c.Sentinel:
 		return "sentinel"
 	case c.Line != 0:
@@ -131,12 +131,13 @@ type DeviceOverride struct {
 	Lines, Slots    bool // all calls by lines, or all by slots
 	Sentinels       bool // all calls by rows without flags that these can carry
 	Engines         bool // all calls by copy engines that these can carry
+	Lanes           int  // of copy engines
 	Blocks, Threads int
 }
 
 // ParseDeviceOverride reads parts that colons separate, in any order: an
-// algorithm, a protocol (line, line16, line64, line128, sentinel, slot, engine), and
-// blocks x threads. "auto" and nothing leave the choice alone.
+// algorithm, a protocol (line, line16, line64, line128, sentinel, slot, engine, engine1,
+// engine2), and blocks x threads. "auto" and nothing leave the choice alone.
 func ParseDeviceOverride(text string) (DeviceOverride, error) {
 	var o DeviceOverride
 	for part := range strings.SplitSeq(text, ":") {
@@ -157,6 +158,9 @@ func ParseDeviceOverride(text string) (DeviceOverride, error) {
 			o.Sentinels = true
 		case part == "engine":
 			o.Engines = true
+		case part == "engine1" || part == "engine2":
+			o.Engines = true
+			o.Lanes, err = strconv.Atoi(strings.TrimPrefix(part, "engine"))
 		case launch:
 			if o.Blocks, err = strconv.Atoi(blocks); err == nil {
 				o.Threads, err = strconv.Atoi(threads)
@@ -196,7 +200,8 @@ type Devices struct {
 	Threads int  // of a block, at most
 	Layout  DeviceLayout
 	Engine  EngineLayout
-	// EngineFrom is from how many bytes on copy engines carry calls; 0: none.
+	// EngineFrom is from how many bytes on copy engines carry calls beside other work;
+	// 0: nothing is settled.
 	EngineFrom int
 	Order      []int   // of the ring: ranks, nil is by number
 	Islands    Islands // nil where there is one

@@ -57,9 +57,9 @@ func (d *Devices) Candidates(c schedule.Collective, typ dtype.Type, bytes int) (
 				o := DeviceOverride{Algorithm: algorithm, Blocks: blocks, Threads: threads}
 				want := DeviceChoice{Algorithm: algorithm, Blocks: blocks, Threads: threads}
 				engines, slots, sentinels := o, o, o
-				engines.Engines, slots.Slots, sentinels.Sentinels = true, true, true
+				engines.Engines, engines.Lanes, slots.Slots, sentinels.Sentinels = true, EngineLanes, true, true
 				engine, sentinel := want, want
-				engine.Engine, sentinel.Sentinel = true, true
+				engine.Lanes, sentinel.Sentinel = EngineLanes, true
 				add(engines, engine)
 				add(slots, want)
 				add(sentinels, sentinel)
@@ -84,7 +84,7 @@ func (d *Devices) canLead(c schedule.Collective, choice DeviceChoice, bytes int)
 	}
 	most := min(maxDeviceBlocks, d.Blocks)
 	switch {
-	case choice.Engine: // blocks and threads are of what reduces, and that is little
+	case choice.Lanes > 0: // blocks and threads are of what reduces, and that is little
 		return bytes >= leastEngine && choice.Threads == power(min(engineThreads, d.Threads)) && (reduces(c) || choice.Blocks == 1)
 	case choice.Sentinel:
 		warps, rows := choice.Blocks*choice.Threads/32, (message+deviceRow-1)/deviceRow

@@ -42,7 +42,7 @@ func TestCandidates(t *testing.T) {
 		{
 			schedule.AllReduce, 2, false, 1 << 20,
 			[]string{"oneshot:line128:128x512", "direct:line16:128x256", "direct:slot:32x640", "direct:slot:128x256"},
-			[]string{"oneshot:slot:32x640", "direct:line128:4x128", "direct:slot:8x640", "direct:slot:32x64", "ring:slot:32x512", "direct:engine:8x512"},
+			[]string{"oneshot:slot:32x640", "direct:line128:4x128", "direct:slot:8x640", "direct:slot:32x64", "ring:slot:32x512", "direct:engine2:8x512"},
 		},
 		{
 			schedule.AllReduce, 2, false, 64 << 20,
@@ -51,13 +51,13 @@ func TestCandidates(t *testing.T) {
 		},
 		{
 			schedule.AllReduce, 2, true, 64 << 20,
-			[]string{"direct:slot:48x640", "direct:slot:16x512", "direct:engine:8x512"},
+			[]string{"direct:slot:48x640", "direct:slot:16x512", "direct:engine2:8x512"},
 			[]string{"direct:slot:64x640", "direct:line128:128x512", "oneshot:engine:8x256"},
 		},
 		{
 			schedule.AllReduce, 4, true, 64 << 20,
 			[]string{"ring:slot:48x512", "direct:slot:48x640"},
-			[]string{"direct:engine:8x512", "ring:slot:48x640", "ring:line64:32x512"},
+			[]string{"direct:engine2:8x512", "ring:slot:48x640", "ring:line64:32x512"},
 		},
 		{
 			schedule.AllGather, 4, false, 64 << 10,
@@ -65,7 +65,7 @@ func TestCandidates(t *testing.T) {
 			[]string{"oneshot:line128:32x256", "direct:line128:1x128", "direct:slot:48x512"},
 		},
 		{schedule.AllToAll, 4, true, 16 << 20, []string{"direct:slot:48x768"}, []string{"ring:slot:48x512"}},
-		{schedule.Broadcast, 2, true, 16 << 20, []string{"direct:engine:1x512"}, []string{"direct:engine:8x512"}},
+		{schedule.Broadcast, 2, true, 16 << 20, []string{"direct:engine2:1x512"}, []string{"direct:engine:8x512"}},
 		{schedule.Barrier, 4, false, 0, []string{"direct:line128:4x128"}, []string{"direct:slot:1x768"}},
 	} {
 		d := devices(t, test.ranks, test.host, "")

@@ -6,14 +6,16 @@ import (
 	"ringlane/internal/model/schedule"
 )
 
-// Between two ranks that meet in host memory copy engines can move pieces, while
-// kernels only wait and reduce, each for a moment. By themselves engines fill the link
-// better than loads and stores of kernels do; with the kernels in between they end a
-// little below (two H200, CUDA graphs: 64 MiB 36.3 GB/s against 39.6, 256 MiB 38.1
-// against 40.6). What runs beside them is another matter: products of matrices took 1.04
-// times as long, and 1.5 to 2.6 times beside kernels that hold 8 to 48 multiprocessors.
-// So a call takes engines where it is told to, and long ones where ranks have settled
-// that their calls run beside other work.
+// Between two ranks that meet in host memory copy engines can move pieces, while kernels only
+// wait and reduce, each for a moment. They fill the link better than loads and stores of
+// kernels do, but what passes from copy to copy takes time: with two lanes they are ahead from
+// 64 MiB on (two H200, CUDA graphs: 40.4 GB/s against 39.8, at 1 GiB 45.8 against 40.4).
+//
+// What runs beside them is another matter. Products of matrices took 1.5 to 2.6 times as long
+// beside kernels that hold 8 to 48 multiprocessors, 1.04 times beside copy engines with one
+// lane, and 1.08 to 1.15 with two, of which one waits while the other copies: who waits, does
+// so on a multiprocessor. So engines carry shorter calls too, by one lane, where ranks have
+// settled that these run beside other work.
 
 // EngineLayout is the memory that a rank has for a peer whose pieces copy engines
 // bring: slots that take turns. The zero value is none.
@@ -23,17 +25,21 @@ type EngineLayout struct {
 }
 
 const (
+	// EngineLanes are as many as pay.
+	EngineLanes = 2
 	// engineSlots take turns; their bytes together stay in the processor's cache. Each is
 	// so long that what passes from copy to copy, some 19 us, is little.
-	engineSlots = 4
+	engineSlots = 6
 	engineMost  = 4 << 20
 	engineLeast = 4 << 10
 	enginePages = 8 << 10 // flags, and what aligns them
 
 	enginePieces = 8 // that a message has at least
 
-	// EngineLeast is how long a call is, in bytes, that is worth the launches.
-	EngineLeast = 16 << 20
+	// EngineBeside is from how many bytes on copy engines carry calls beside other work,
+	// and engineAlone from how many on they carry all.
+	EngineBeside = 16 << 20
+	engineAlone  = 64 << 20
 	// engineBlocks reduce a piece in a tenth of the time that its copies take. What
 	// runs beside them is held up for as long: 12 took 26 us.
 	engineBlocks  = 48
@@ -55,17 +61,28 @@ func LayOutEngine(window, ranks int, l DeviceLayout, host bool) EngineLayout {
 
 // byEngine is the choice for calls that copy engines carry.
 func (d *Devices) byEngine(c schedule.Collective, bytes int) (choice DeviceChoice, ok bool) {
-	settled := d.EngineFrom > 0 && bytes >= d.EngineFrom && d.DeviceOverride == (DeviceOverride{})
-	if !d.Engines && !settled || d.Engine.Slots == 0 || c == schedule.Barrier || c == schedule.SendRecv || bytes == Uneven {
+	beside := d.EngineFrom > 0 && bytes >= d.EngineFrom
+	alone := bytes >= engineAlone && d.Engine.SlotBytes == engineMost
+	ahead := (beside || alone) && d.DeviceOverride == (DeviceOverride{})
+	if !d.Engines && !ahead || d.Engine.Slots == 0 || c == schedule.Barrier || c == schedule.SendRecv || bytes == Uneven {
 		return choice, false
 	}
-	choice = DeviceChoice{Engine: true, Algorithm: directAllReduce.Name, Blocks: engineBlocks, Threads: engineThreads}
+	choice = DeviceChoice{Lanes: EngineLanes, Algorithm: directAllReduce.Name, Blocks: engineBlocks, Threads: engineThreads}
+	switch {
+	case d.DeviceOverride.Lanes > 0:
+		choice.Lanes = d.DeviceOverride.Lanes
+	case beside && !alone:
+		choice.Lanes = 1
+	}
 	message := bytes
 	if c == schedule.AllReduce {
 		message = (bytes + 1) / 2
 	}
 	if d.DeviceOverride.Blocks > 0 {
 		choice.Blocks, choice.Threads = d.DeviceOverride.Blocks, min(d.DeviceOverride.Threads, engineThreads)/32*32
+	}
+	if !reduces(c) {
+		choice.Blocks = 1
 	}
 	choice.Blocks = min(choice.Blocks, d.Blocks)
 	choice.Threads = min(choice.Threads, d.Threads)

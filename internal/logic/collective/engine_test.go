@@ -17,16 +17,21 @@ func TestEngineChoice(t *testing.T) {
 		want     string
 	}{
 		{schedule.AllReduce, 8<<20 - 1, "", ""},
-		{schedule.AllReduce, 1 << 30, "", ""},
-		{schedule.AllReduce, 1 << 30, "engine", "direct:engine:48x512"},
-		{schedule.AllGather, 8 << 20, "engine", "direct:engine:48x512"},
+		{schedule.AllReduce, 64<<20 - 1, "", ""},
+		{schedule.AllReduce, 1 << 30, "", "direct:engine2:48x512"},
+		{schedule.AllGather, 64 << 20, "", "direct:engine2:1x512"},
+		{schedule.AllReduce, 1 << 30, "slot", ""},
+		{schedule.AllReduce, 1 << 30, "engine", "direct:engine2:48x512"},
+		{schedule.AllGather, 8 << 20, "engine", "direct:engine2:1x512"},
 		{schedule.AllReduce, 64 << 20, "slot", ""},
 		{schedule.AllReduce, 64 << 20, "line", ""},
 		{schedule.AllReduce, 64 << 20, "direct", ""},
 		{schedule.AllReduce, 64 << 20, "oneshot", ""},
-		{schedule.AllReduce, 8, "engine", "direct:engine:48x512"},
+		{schedule.AllReduce, 8, "engine", "direct:engine2:48x512"},
 
-		{schedule.Reduction, 8, "engine:16x100", "direct:engine:16x96"},
+		{schedule.AllReduce, 8, "engine1", "direct:engine1:48x512"},
+
+		{schedule.Reduction, 8, "engine:16x100", "direct:engine2:16x96"},
 		{schedule.Barrier, 0, "engine", ""},
 		{schedule.SendRecv, 1 << 30, "engine", ""},
 		{schedule.AllToAll, Uneven, "engine", ""},
@@ -35,7 +40,7 @@ func TestEngineChoice(t *testing.T) {
 		d.Engine = LayOutEngine(0, 2, d.Layout, true)
 		choice := d.Choose(test.c, dtype.F32, test.bytes)
 		got := ""
-		if choice.Engine {
+		if choice.Lanes > 0 {
 			got = choice.String()
 		}
 		if got != test.want {
@@ -55,7 +60,7 @@ func TestEngineLayout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := LayOutEngine(0, 2, l, true), (EngineLayout{4, 4 << 20}); got != want {
+	if got, want := LayOutEngine(0, 2, l, true), (EngineLayout{6, 4 << 20}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	for _, none := range []EngineLayout{LayOutEngine(0, 2, l, false), LayOutEngine(0, 3, l, true)} {

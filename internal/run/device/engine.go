@@ -10,29 +10,34 @@ import (
 )
 
 // engine carries bulk between two ranks by copy engines, through slots in each other's
-// host memory. What a call takes is in engine.cuh: three streams, of copies to the peer,
-// of copies from it with a kernel of one thread before each, which waits, and of sums.
+// host memory. What a call takes is in engine.cuh: lanes of copies to the peer, lanes of
+// copies from it, and a stream of sums.
 type engine struct {
 	layout collective.EngineLayout
 	at     uint64       // where its flags and slots begin in a part
-	memory cuda.Pointer // of the GPU: the word that flags are set to, until this rank fails, then room for what has come through each slot
+	memory cuda.Pointer // of the GPU: room for what has come through each slot
 	teams  []*team      // the first is never captured
 	params *cuda.Params
 	turn   *kernels.Turn // what params holds
 	wait   *cuda.Function
 	turns  []turn // of the call that is put
+	lanes  int    // of that call
+	staged []bool // in this call a slot's room has had a piece that was to be reduced
 }
 
-// enginePage is what flags take in a part, and the word on the GPU.
+// enginePage is what flags take in a part.
 const enginePage = 4096
 
-// bytes is what the engine's flags and slots take, in a part or on the GPU.
+// bytes is what the engine's flags and slots take in a part.
 func (e *engine) bytes() uint64 {
 	if e.layout.Slots == 0 {
 		return 0
 	}
-	return enginePage + uint64(e.layout.Slots*e.layout.SlotBytes)
+	return enginePage + e.staging()
 }
+
+// staging is what all slots take, in a part as on the GPU.
+func (e *engine) staging() uint64 { return uint64(e.layout.Slots * e.layout.SlotBytes) }
 
 // flags is where the flags of slots lie in a part, and slot where that of a turn does.
 func (e *engine) flags(part cuda.Pointer) cuda.Pointer { return part + cuda.Pointer(e.at) }
@@ -41,49 +46,63 @@ func (e *engine) slot(part cuda.Pointer, turn int) cuda.Pointer {
 	return e.flags(part) + enginePage + cuda.Pointer(turn%e.layout.Slots*e.layout.SlotBytes)
 }
 
-// staged is where a piece waits to be reduced.
-func (e *engine) staged(turn int) cuda.Pointer {
-	return e.memory + enginePage + cuda.Pointer(turn%e.layout.Slots*e.layout.SlotBytes)
+// room is where a piece waits to be reduced.
+func (e *engine) room(turn int) cuda.Pointer {
+	return e.memory + cuda.Pointer(turn%e.layout.Slots*e.layout.SlotBytes)
 }
 
-// number is how kernels know the slot of a turn; there is none before the first turn.
-func (e *engine) number(turn int) uint32 {
-	if turn < 0 {
-		return 0
-	}
-	return uint32(turn%e.layout.Slots) + 1
+// filled and emptied are the flags for the pieces of turns from first up to end, as far as
+// there are such turns.
+func (e *engine) filled(first, end int) kernels.Flags {
+	first, end = max(first, 0), min(end, len(e.turns))
+	return kernels.Flags{First: uint32(first % e.layout.Slots), Count: uint32(max(end-first, 0))}
 }
 
-// heard is how many turns before the one that is waited for the slot is that is to be
-// empty by then too: its rank says so in its wait of the turn in between.
-const heard = 2
+func (e *engine) emptied(first, end int) kernels.Flags {
+	f := e.filled(first, end)
+	f.At = kernels.FlagEmptied
+	return f
+}
 
-// ahead is by how many turns copies to the peer are ahead of those from it.
-func (e *engine) ahead() int { return e.layout.Slots - heard }
+// ahead is by how many turns copies to the peer are put ahead of those from it. The one that
+// comes next in a lane needs a slot that the peer has emptied, and that says so only with its
+// lane's next copy.
+func (e *engine) ahead() int { return e.layout.Slots - 2*e.lanes }
 
 // team is the streams of a call. With more streams than a process has queues, eight if it
 // does not ask for more, a sum would hold up what it should run beside.
 type team struct {
-	capture                 uint64                  // that its streams were last used in
-	streams                 [inSums + 1]cuda.Stream // outward, inward, inSums
-	fork                    [1]cuda.Event           // from the caller's stream
-	joins                   [inSums + 1]cuda.Event  // and back to it
-	waited, copied, reduced []cuda.Event            // the last turn of a slot: its wait is over, its piece has come, and is reduced
+	capture         uint64                  // that its streams were last used in
+	streams         [inSums + 1]cuda.Stream // lanes outward, lanes inward, and inSums
+	fork            [1]cuda.Event           // from the caller's stream
+	joins           [inSums + 1]cuda.Event  // and back to it
+	copied, reduced []cuda.Event            // the last turn of a slot: its piece has come, and is reduced
 }
 
 const (
-	outward = iota
-	inward
-	inSums
+	outward = 0
+	inward  = collective.EngineLanes
+	inSums  = 2 * collective.EngineLanes
 )
 
-func (c *team) events() [5][]cuda.Event {
-	return [...][]cuda.Event{c.fork[:], c.joins[:], c.waited, c.copied, c.reduced}
+// out and in are the lanes that take a turn, and used says of a stream whether the call that
+// is put uses it.
+func (e *engine) out(c *team, turn int) cuda.Stream { return c.streams[outward+turn%e.lanes] }
+
+func (e *engine) in(c *team, turn int) cuda.Stream { return c.streams[inward+turn%e.lanes] }
+
+func (e *engine) used(stream int) bool {
+	return stream == inSums || stream%collective.EngineLanes < e.lanes
+}
+
+func (c *team) events() [4][]cuda.Event {
+	return [...][]cuda.Event{c.fork[:], c.joins[:], c.copied, c.reduced}
 }
 
 // place says where the engine's memory lies in parts whose first bytes others use.
 func (e *engine) place(l collective.EngineLayout, bytes uint64) {
 	e.layout, e.at = l, (bytes+enginePage-1)&^(enginePage-1)
+	e.staged = make([]bool, l.Slots)
 }
 
 // equip makes what the engine needs, once parts are reached.
@@ -96,14 +115,13 @@ func (d *Comm) equip() (err error) {
 		return err
 	}
 	e.turn = cuda.View[kernels.Turn](e.params)
-	if e.memory, err = ctx.Alloc(e.bytes()); err != nil {
+	if e.memory, err = ctx.Alloc(e.staging()); err != nil {
 		return err
 	}
 	if _, err = e.hire(ctx); err != nil {
 		return err
 	}
-	return errors.Join(ctx.Set(e.memory, 0, enginePage), ctx.Set(e.memory, kernels.FlagSet, 1),
-		ctx.Set(e.flags(d.memory.peers[1-d.rank].inbox), 0, enginePage))
+	return ctx.Set(e.flags(d.memory.peers[1-d.rank].inbox), 0, enginePage)
 }
 
 // hire makes one more team. Its kernels go before others: they hold up a peer.
@@ -116,7 +134,7 @@ func (e *engine) hire(ctx *cuda.Context) (*team, error) {
 			return nil, err
 		}
 	}
-	for _, events := range []*[]cuda.Event{&c.waited, &c.copied, &c.reduced} {
+	for _, events := range []*[]cuda.Event{&c.copied, &c.reduced} {
 		*events = make([]cuda.Event, e.layout.Slots)
 	}
 	for _, events := range c.events() {
@@ -207,8 +225,9 @@ type turn struct {
 // of is how much of the turn's piece a message has that may be the shorter one.
 func (t *turn) of(message uint64) uint64 { return min(t.bytes, message-min(message, t.at)) }
 
-// cut lists the turns of a call. A result goes half as many turns behind its piece as
-// there are slots, or more, so that it has been reduced when its turn has come.
+// cut lists the turns of a call. A result goes so many turns behind its piece as there are
+// slots, so that it has been reduced when its turn has come. The last pieces go without
+// results in between: what the peer makes of them is then ready before those are sent.
 func (e *engine) cut(total, most uint64, results bool) {
 	e.turns = e.turns[:0]
 	var at uint64
@@ -221,7 +240,7 @@ func (e *engine) cut(total, most uint64, results bool) {
 			e.turns = append(e.turns, turn{at: at, bytes: bytes, piece: pieces, from: -1})
 			at += bytes
 		}
-		if !results || pieces-shown < lead && at < total {
+		if !results || at < total && (pieces-shown < lead || total-at <= most) {
 			continue
 		}
 		for e.turns[from].result {
@@ -262,8 +281,7 @@ func (d *Comm) put(p *plan, c *team, reduce *cuda.Function, s cuda.Stream) (err 
 	*e.turn = kernels.Turn{
 		State: x.State, Control: x.Control, Deadline: x.Deadline, Sequence: x.Sequence,
 		Outbox: uint64(e.flags(cuda.Pointer(peer.Outbox))), Inbox: uint64(e.flags(cuda.Pointer(peer.Inbox))),
-		Word: uint64(e.memory), Slots: uint32(e.layout.Slots),
-		Rank: x.Rank, Ranks: x.Ranks, Peer: peer.Rank, Op: x.Op,
+		Slots: uint32(e.layout.Slots), Rank: x.Rank, Ranks: x.Ranks, Peer: peer.Rank, Op: x.Op,
 	}
 	total := max(peer.SendBytes, peer.RecvBytes)
 	if p.reduces {
@@ -276,12 +294,17 @@ func (d *Comm) put(p *plan, c *team, reduce *cuda.Function, s cuda.Stream) (err 
 	if err = s.Record(c.fork[0]); err != nil {
 		return err
 	}
-	for _, stream := range c.streams {
+	e.lanes = p.choice.Lanes
+	for i, stream := range c.streams {
+		if !e.used(i) {
+			continue
+		}
 		if err = stream.WaitEvent(c.fork[0]); err != nil {
 			return err
 		}
 	}
 	e.cut(total, uint64(p.choice.Piece), x.Publish != 0)
+	clear(e.staged)
 	sent := 0
 	for k := range e.turns {
 		for ; sent < min(k+e.ahead(), len(e.turns)) && e.turns[sent].from < k; sent++ {
@@ -293,31 +316,41 @@ func (d *Comm) put(p *plan, c *team, reduce *cuda.Function, s cuda.Stream) (err 
 			return err
 		}
 	}
-	for k := range heard {
-		if err = d.await(c, len(e.turns)+k); err != nil {
-			return err
-		}
-	}
-	for i, stream := range c.streams {
-		if err = stream.Record(c.joins[i]); err == nil {
-			err = s.WaitEvent(c.joins[i])
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.finish(c, s)
 }
 
-// send copies the piece of a turn to the peer's slot, and then the word that says so.
-func (d *Comm) send(p *plan, c *team, number int) error {
-	e, x, peer, t := &d.engine, p.exchange, &p.exchange.Peers[0], &d.engine.turns[number]
-	out := c.streams[outward]
-	if number >= e.layout.Slots { // the slot is empty when the wait of a later turn is over
-		if err := out.WaitEvent(c.waited[(number+heard)%e.layout.Slots]); err != nil {
+// finish joins the streams of a call, and waits until the peer has emptied the last slots.
+// One kernel is all that s waits for: what comes after it has no other streams to look at.
+func (d *Comm) finish(c *team, s cuda.Stream) error {
+	e, last := &d.engine, c.streams[inward]
+	for i, stream := range c.streams {
+		if stream == last || !e.used(i) {
+			continue
+		}
+		if err := errors.Join(stream.Record(c.joins[i]), last.WaitEvent(c.joins[i])); err != nil {
 			return err
 		}
 	}
+	turns := len(e.turns)
+	return errors.Join(d.await(last, turns, e.emptied(turns-e.lanes, turns), e.emptied(turns-e.layout.Slots, turns)),
+		last.Record(c.joins[inward]), s.WaitEvent(c.joins[inward]))
+}
+
+// await puts the kernel into a stream that sets flags for the peer, and waits for others.
+func (d *Comm) await(s cuda.Stream, number int, says, waits kernels.Flags) error {
+	e, t := &d.engine, d.engine.turn
+	t.Turn, t.Piece = uint64(number), 0
+	if number < len(e.turns) {
+		t.Piece = uint64(e.turns[number].piece)
+	}
+	t.Says, t.Waits = says, waits
+	return s.Launch(e.wait, 1, 32, 0, e.params)
+}
+
+// send copies the piece of a turn to the peer's slot, and says so.
+func (d *Comm) send(p *plan, c *team, number int) error {
+	e, x, peer, t := &d.engine, p.exchange, &p.exchange.Peers[0], &d.engine.turns[number]
+	out := e.out(c, number)
 	from, bytes := x.In+peer.SendAt, t.of(peer.SendBytes)
 	if t.result {
 		if err := out.WaitEvent(c.reduced[t.from%e.layout.Slots]); err != nil {
@@ -331,36 +364,20 @@ func (d *Comm) send(p *plan, c *team, number int) error {
 			return err
 		}
 	}
-	flag := e.flags(part) + cuda.Pointer(number%e.layout.Slots*kernels.FlagBytes)
-	return out.Copy(flag, e.memory, 8)
-}
-
-// await puts the wait before a turn's piece is copied from its slot: for the piece, and
-// for the peer to have emptied an earlier slot. Waits behind the last turn are for slots
-// that are left.
-func (d *Comm) await(c *team, number int) error {
-	e, t := &d.engine, d.engine.turn
-	turns := len(e.turns)
-	t.Turn, t.Piece = uint64(number), 0
-	t.Emptied, t.Full, t.Empty = e.number(number-1), 0, e.number(number-heard)
-	if number < turns {
-		t.Full, t.Piece = e.number(number), uint64(e.turns[number].piece)
+	next := number + e.lanes
+	room := e.emptied(next-e.layout.Slots, next-e.layout.Slots+1)
+	if next >= len(e.turns) {
+		room = kernels.Flags{}
 	}
-	if number > turns {
-		t.Emptied = 0
-	}
-	return c.streams[inward].Launch(e.wait, 1, 32, 0, e.params)
+	return d.await(out, next, e.filled(number, number+1), room)
 }
 
 // receive waits for the peer's piece and copies it out of this rank's slot: to where it
 // is reduced, or to where it stays.
 func (d *Comm) receive(p *plan, c *team, reduce *cuda.Function, number int) error {
 	e, x, peer, t := &d.engine, p.exchange, &p.exchange.Peers[0], &d.engine.turns[number]
-	slot, in, sums := number%e.layout.Slots, c.streams[inward], c.streams[inSums]
-	if err := d.await(c, number); err != nil {
-		return err
-	}
-	if err := in.Record(c.waited[slot]); err != nil {
+	slot, in, sums := number%e.layout.Slots, e.in(c, number), c.streams[inSums]
+	if err := d.await(in, number, e.emptied(number-e.lanes, number-e.lanes+1), e.filled(number, number+1)); err != nil {
 		return err
 	}
 	to, bytes := cuda.Pointer(x.Out+peer.RecvAt+t.at), t.of(peer.RecvBytes)
@@ -369,14 +386,14 @@ func (d *Comm) receive(p *plan, c *team, reduce *cuda.Function, number int) erro
 	case t.result:
 		to, bytes = cuda.Pointer(x.Out+peer.GatherAt+t.at), t.of(peer.GatherBytes)
 	case reduces:
-		to, bytes = e.staged(number), t.of(x.OwnBytes)
+		to, bytes = e.room(number), t.of(x.OwnBytes)
 	}
-	// The result of what was staged there has been with the peer, or it is waited for.
-	if before := number - e.layout.Slots; reduces && before >= 0 && !e.turns[before].result {
+	if reduces && e.staged[slot] {
 		if err := in.WaitEvent(c.reduced[slot]); err != nil {
 			return err
 		}
 	}
+	e.staged[slot] = e.staged[slot] || reduces
 	if bytes > 0 {
 		if err := in.Copy(to, e.slot(cuda.Pointer(peer.Inbox), number), bytes); err != nil {
 			return err

@@ -12,18 +12,19 @@ import (
 
 	"ringlane/internal/hardware/cuda"
 	"ringlane/internal/hardware/cuda/cudatest"
+	"ringlane/internal/hardware/cuda/kernels"
 	"ringlane/internal/logic/collective"
 	"ringlane/internal/model/dtype"
 	"ringlane/internal/model/schedule"
 )
 
-// engines runs body on two ranks whose copy engines carry what they can.
-func engines(t *testing.T, body func(r *rank) error) {
+// engines runs body on two ranks whose copy engines carry what they can, by some lanes.
+func engines(t *testing.T, lanes int, body func(r *rank) error) {
 	t.Helper()
 	t.Setenv("RINGLANE_P2P", P2POff)
-	t.Setenv("RINGLANE_DEVICE_ALGO", "engine:3x96")
+	t.Setenv("RINGLANE_DEVICE_ALGO", fmt.Sprintf("engine%d:3x96", lanes))
 	together(t, 2, func(r *rank) error {
-		if c := r.Describe(Call{Count: 1 << 20}); !c.Engine {
+		if c := r.Describe(Call{Count: 1 << 20}); c.Lanes != lanes {
 			return fmt.Errorf("%v instead of copy engines", c)
 		}
 		return body(r)
@@ -34,20 +35,22 @@ func engines(t *testing.T, body func(r *rank) error) {
 // processor's: every type and operator, any size, alignment, in place or not.
 func TestEngineBits(t *testing.T) {
 	start := seed(t)
-	engines(t, func(r *rank) error {
-		random := rand.New(rand.NewPCG(start, 0))
-		for _, typ := range dtype.Types {
-			for _, op := range dtype.Ops {
-				for _, c := range []schedule.Collective{schedule.AllReduce, schedule.ReduceScatter} {
-					r.check(random, Call{Collective: c, Type: typ, Op: op, Count: 1 + random.IntN(20000)}, random.IntN(2) == 0)
+	for lanes := 1; lanes <= collective.EngineLanes; lanes++ {
+		engines(t, lanes, func(r *rank) error {
+			random := rand.New(rand.NewPCG(start, 0))
+			for _, typ := range dtype.Types {
+				for _, op := range dtype.Ops {
+					for _, c := range []schedule.Collective{schedule.AllReduce, schedule.ReduceScatter} {
+						r.check(random, Call{Collective: c, Type: typ, Op: op, Count: 1 + random.IntN(20000)}, random.IntN(2) == 0)
+					}
 				}
 			}
-		}
-		for range 150 {
-			r.check(random, randomCall(random, 2, onGPU), random.IntN(2) == 0)
-		}
-		return nil
-	})
+			for range 150 {
+				r.check(random, randomCall(random, 2, onGPU), random.IntN(2) == 0)
+			}
+			return nil
+		})
+	}
 }
 
 // TestEngineMany makes hundreds of calls in a row by copy engines, slots and
@@ -55,7 +58,7 @@ func TestEngineBits(t *testing.T) {
 func TestEngineMany(t *testing.T) {
 	start := seed(t)
 	const n, rounds, batch, most = 2, 20, 30, 9000
-	engines(t, func(r *rank) error {
+	engines(t, collective.EngineLanes, func(r *rank) error {
 		random := rand.New(rand.NewPCG(start, 0))
 		streams := []cuda.Stream{r.stream}
 		for range 2 {
@@ -79,7 +82,7 @@ func TestEngineMany(t *testing.T) {
 				case 1:
 					override.Lines = true
 				default:
-					override.Engines = true
+					override.Engines, override.Lanes = true, 1+random.IntN(collective.EngineLanes)
 				}
 				r.mu.Lock()
 				r.devices.DeviceOverride = override
@@ -105,7 +108,7 @@ func TestEngineMany(t *testing.T) {
 // calls that are not captured, some of them made while a capture is under way.
 func TestEngineGraph(t *testing.T) {
 	const count, replays = 3000, 120
-	engines(t, func(r *rank) error {
+	engines(t, collective.EngineLanes, func(r *rank) error {
 		side, err := r.Context().NewStream(cuda.Normal)
 		r.must(err)
 		defer r.within(side.Destroy)
@@ -150,7 +153,7 @@ func TestEngineGraph(t *testing.T) {
 // TestEngineLarge makes a sum in pieces as long as on a GPU.
 func TestEngineLarge(t *testing.T) {
 	t.Setenv("RINGLANE_DEVICE_WINDOW", "40M")
-	engines(t, func(r *rank) error {
+	engines(t, collective.EngineLanes, func(r *rank) error {
 		const count = 1<<20 + 77
 		call := Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: count, In: r.alloc(8 * count), Out: r.alloc(8 * count)}
 		r.set(call.In, words(count, r.rank, 0))
@@ -171,7 +174,7 @@ func TestEngineLarge(t *testing.T) {
 // does not take for a result what that copies all the same, and does not wait.
 func TestEngineGivesUp(t *testing.T) {
 	given := make(chan struct{})
-	engines(t, func(r *rank) error {
+	engines(t, collective.EngineLanes, func(r *rank) error {
 		r.abandoned = true
 		if r.rank == 0 {
 			defer close(given)
@@ -185,8 +188,15 @@ func TestEngineGivesUp(t *testing.T) {
 			r.must(r.Enqueue(Call{Collective: schedule.AllReduce, Type: dtype.I64, Count: 4000, In: p, Out: p}, r.stream))
 		}
 		r.within(r.stream.Synchronize)
-		if word := r.get(r.engine.memory, 8); r.rank == 0 && !bytes.Equal(word, bytes.Repeat([]byte{0xff}, 8)) {
-			return fmt.Errorf("what rank 0 copies after it has given up says %v", word)
+		if r.rank == 0 { // behind a copy, too
+			e := &r.engine
+			flag := e.flags(r.Comm.memory.peers[1].outbox)
+			r.within(func() error { return r.stream.Set(flag, 0, 8) })
+			r.within(func() error { return r.await(r.stream, 0, e.filled(0, 1), kernels.Flags{}) })
+			r.within(r.stream.Synchronize)
+			if says := binary.LittleEndian.Uint64(r.get(flag, 8)); says != kernels.FlagGivenUp {
+				return fmt.Errorf("rank 0 has given up, and says %#x of a piece", says)
+			}
 		}
 		if took := time.Since(start); r.intact() || took > r.host.Timeout()/2 {
 			return fmt.Errorf("rank %d took %v, and says that nothing is amiss: %v", r.rank, took, r.intact())
@@ -241,7 +251,7 @@ func TestEngineLeaks(t *testing.T) {
 	defer context.Release()
 	var first uint64
 	for i := range 4 {
-		engines(t, func(r *rank) error {
+		engines(t, collective.EngineLanes, func(r *rank) error {
 			p := r.alloc(4000)
 			return r.Enqueue(Call{Count: 1000, In: p, Out: p}, r.stream)
 		})
@@ -260,7 +270,7 @@ func TestEngineLeaks(t *testing.T) {
 // TestEngineAllocates makes calls of a plan that exists.
 func TestEngineAllocates(t *testing.T) {
 	counted := make(chan struct{})
-	engines(t, func(r *rank) error {
+	engines(t, collective.EngineLanes, func(r *rank) error {
 		p := r.alloc(4096)
 		if r.rank == 0 {
 			defer close(counted)

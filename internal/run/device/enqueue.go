@@ -79,7 +79,7 @@ func (d *Comm) launch(p *plan, s cuda.Stream) (captured bool, err error) {
 	if err != nil {
 		return captured, d.refused(p, err)
 	}
-	if p.choice.Engine {
+	if p.choice.Lanes > 0 {
 		err = d.carry(p, function, s, captured)
 	} else {
 		err = d.place(function, s, d.blocks(p, s), uint32(p.choice.Threads), p.params)

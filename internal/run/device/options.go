@@ -40,7 +40,7 @@ const (
 var Environment = []communicator.Variable{
 	{Name: "RINGLANE_P2P", Meaning: "whether GPUs reach each other's memory: auto, off, on (default auto: where a test shows that it works)"},
 	{Name: "RINGLANE_DEVICE_ALGO", Meaning: "how collectives on GPUs run, such as oneshot:line128:16x512 or direct:slot:32x576; parts may be left out (default auto)"},
-	{Name: "RINGLANE_DEVICE_WINDOW", Meaning: "memory that a rank has for each peer on GPUs (default 128M on the GPU, or 32M of host memory, 48M between two ranks, for all peers together)"},
+	{Name: "RINGLANE_DEVICE_WINDOW", Meaning: "memory that a rank has for each peer on GPUs (default 128M on the GPU, or 32M of host memory, 56M between two ranks, for all peers together)"},
 	{Name: "RINGLANE_DEVICE_ISLANDS", Meaning: "which ranks have GPUs below one PCIe switch, such as 0-3/4-7; auto, off (default auto: as measured, else as the PCIe tree says)"},
 }
 

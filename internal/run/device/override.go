@@ -52,7 +52,7 @@ func (d *Comm) Ready(call Call) error {
 	if err != nil {
 		return d.refused(p, err)
 	}
-	alone := p.choice.Engine && !p.reduces // its kernels are of one warp
+	alone := p.choice.Lanes > 0 && !p.reduces // its kernels are of one warp
 	if p.choice.Threads > f.MaxThreads && !alone {
 		return failf(communicator.System, "%v: a block of %d threads is too large for %v", p.about, p.choice.Threads, f)
 	}

@@ -177,7 +177,7 @@ type kernel struct {
 }
 
 func kernelFor(c collective.DeviceChoice, typ dtype.Type, reduces bool) kernel {
-	if c.Engine {
+	if c.Lanes > 0 {
 		return engineKernel(typ, reduces)
 	}
 	if c.Sentinel {

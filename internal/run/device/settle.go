@@ -9,7 +9,7 @@ import (
 )
 
 // settlement is how two ranks that meet in host memory come to let copy engines carry
-// long calls. Beside other work that is better, and by itself a little worse
+// calls of some length. Beside other work that is better, and by itself worse
 // (collective.EngineLayout); but it must be the same on both ranks, and what a call
 // runs beside each knows of its own stream alone. So they settle it once, for all
 // calls from a number on, in a word that both see: rank 0 proposes a number that is a
@@ -49,7 +49,7 @@ func proposal(at, captured uint64) uint64 { return at<<24 | captured<<1&(1<<24-1
 func newSettlement(rank int, b board) settlement {
 	return settlement{
 		open: true, rank: rank, word: sys.Word64(b.mem, boardSettle),
-		least: collective.EngineLeast, ahead: leastAhead,
+		least: collective.EngineBeside, ahead: leastAhead,
 	}
 }
 

@@ -147,10 +147,10 @@ func TestSettled(t *testing.T) {
 			sum.In, sum.Out = r.alloc(4*count), r.alloc(4*count)
 			r.set(sum.In, bytes.Repeat([]byte{byte(number), 0, 0, 0}, count))
 			r.must(r.Enqueue(sum, side))
-			if got := r.last.choice.Engine; got != (number >= settleAfter+leastAhead) {
+			if got := r.last.choice.Lanes == 1; got != (number >= settleAfter+leastAhead) {
 				return fmt.Errorf("call %d by engines: %v", number, got)
 			}
-			if r.Describe(short).Engine {
+			if r.Describe(short).Lanes > 0 {
 				return fmt.Errorf("short calls by engines")
 			}
 			if number%16 == 0 || number == calls {
@@ -162,7 +162,7 @@ func TestSettled(t *testing.T) {
 			}
 		}
 		r.must(r.Override(collective.DeviceOverride{Slots: true}))
-		if r.Describe(sum).Engine {
+		if r.Describe(sum).Lanes > 0 {
 			return fmt.Errorf("engines where slots are asked for")
 		}
 		return nil

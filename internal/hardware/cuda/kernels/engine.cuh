@@ -1,20 +1,20 @@
 // Bulk between two ranks by copy engines, through slots in host memory. Engines move
 // both directions at once faster than loads and stores of kernels do, but they neither
-// wait nor count: a kernel of one thread before each copy from a slot does that.
+// wait nor count: kernels of one thread do that.
 //
 // A call goes through turns, the same on both ranks, whichever of them has something to
-// send, and each turn through the next slot. Three streams share it out:
+// send, and each turn through the next slot. Streams share it out:
 //
-//	out	copy the turn's piece to the slot in the peer's memory, then a word that
-//		says so
-//	in	say that the slot of the turn before is empty, wait for this one's piece,
-//		and copy it to the GPU
+//	out	copy the turn's piece to the slot in the peer's memory, say so, and wait for
+//		room for the next
+//	in	say that the slot of the last turn is empty, wait for this one's piece, and
+//		copy it to the GPU
 //	sums	reduce it
 //
-// Waits are few, and their kernels small, because other work has the rest of the GPU: a
-// thread that waits keeps a multiprocessor from a kernel that needs all of one. The peer
-// empties a slot before it is waited for in a later turn, so one wait is for both.
-// Between calls all slots are empty.
+// There are two of out and of in, the lanes, which take turns: what one does between its
+// copies is done while the other's is on its way. Kernels are few and small, because other
+// work has the rest of the GPU: a thread that waits keeps a multiprocessor from a kernel
+// that needs all of one. Between calls all slots are empty.
 #pragma once
 #include "element.cuh"
 #include "user.cuh"
@@ -29,42 +29,46 @@ enum : u32 { flag_bytes = 128, flag_emptied = 64 };
 // anything.
 static constexpr u64 flag_set = 1, given_up = ~0ull;
 
-// Turn is what a kernel does in a turn. Slots are counted from 1; 0 is none.
+// Flags are those of slots that follow each other, the first behind the last: what a slot
+// has at flag at.
+struct Flags {
+	u32 first, count, at;
+};
+
+// Turn is what a kernel does in a turn.
 struct Turn {
 	u64 state, control, deadline, sequence; // as in Exchange
 	u64 outbox, inbox;			// the slots' flags at the peer, and here
-	u64 word;				// in the GPU's memory: what is copied into a flag
 	u64 own, come, out;			// to be reduced: the own term, the peer's, and the result
 	u64 bytes;
 	u64 turn, piece; // of the call, and of the message; behind the last turn turns go on
 	u32 rank, ranks, peer, op;
 	u32 slots;
-	u32 emptied; // that this rank has copied the piece away from
-	u32 full;    // that the peer is to fill
-	u32 empty;   // that the peer is to copy the piece away from
+	Flags says;  // at the peer: what this rank has filled or emptied
+	Flags waits; // here: what the peer is to have filled or emptied
 };
 
 RL_DEVICE bool faulted(const Turn &p) { return load_relaxed(&((State *)p.state)->faulted) != 0; }
 
-// give_up tells the peer. From now on the word says so too of what is copied: a result that
-// has not been made must not be taken for one.
+// give_up tells the peer, again behind each copy: a result that has not been made must not
+// be taken for one.
 RL_DEVICE void give_up(const Turn &p)
 {
-	store_relaxed((u64 *)p.word, given_up);
 	for (u32 i = 0; i < p.slots; i++) {
 		store_release((u64 *)(p.outbox + i * flag_bytes), given_up);
 		store_release((u64 *)(p.outbox + i * flag_bytes + flag_emptied), given_up);
 	}
 }
 
+RL_DEVICE u64 flag(const Turn &p, const Flags &f, u32 i) { return (u64)((f.first + i) % p.slots) * flag_bytes + f.at; }
+
 // told waits until the peer has set a flag, and clears it.
-RL_DEVICE bool told(const Turn &p, u64 flag, u32 place, u64 turn)
+RL_DEVICE bool told(const Turn &p, u64 *here)
 {
-	u64 *here = (u64 *)(p.inbox + flag);
 	Watch w = {0, 0};
 	u64 says;
 	while ((says = load_acquire(here)) == 0)
-		if (look(w) && lost(p, w, p.peer, place, turn, p.piece))
+		if (look(w) && lost(p, w, p.peer, p.waits.at == flag_emptied ? at_room : at_piece, p.turn, p.piece))
 			return false;
 	if (says == flag_set) {
 		store_relaxed(here, 0);
@@ -74,18 +78,18 @@ RL_DEVICE bool told(const Turn &p, u64 flag, u32 place, u64 turn)
 	return false;
 }
 
-// wait_turn goes before the copy from a slot, and behind the last.
+// wait_turn goes behind a copy to a slot, before one from a slot, and behind all of a call:
+// a thread for each flag.
 RL_DEVICE void wait_turn(const Turn &p)
 {
-	if (thread() != 0)
+	const u32 i = thread();
+	if (i >= p.says.count && i >= p.waits.count)
 		return;
 	bool well = !faulted(p);
-	if (well && p.emptied != 0) {
-		fence_system();
-		store_relaxed((u64 *)(p.outbox + (p.emptied - 1) * flag_bytes + flag_emptied), flag_set);
-	}
-	well = well && (p.full == 0 || told(p, (p.full - 1) * flag_bytes, at_piece, p.turn));
-	well = well && (p.empty == 0 || told(p, (p.empty - 1) * flag_bytes + flag_emptied, at_room, p.turn));
+	if (well && i < p.says.count)
+		store_release((u64 *)(p.outbox + flag(p, p.says, i)), flag_set);
+	if (well && i < p.waits.count)
+		well = told(p, (u64 *)(p.inbox + flag(p, p.waits, i)));
 	if (!well)
 		give_up(p);
 }

@@ -4,25 +4,26 @@ package kernels
 
 // FlagBytes is what the flags of a slot take in the memory of a rank, which begin as
 // zeros: at 0 that a piece is in the slot here, at FlagEmptied that the slot at the peer
-// is empty again. FlagSet is what they are set to.
+// is empty again. FlagGivenUp is what a rank sets them to that has failed.
 const (
 	FlagBytes   = 128
 	FlagEmptied = 64
-	FlagSet     = 1
+	FlagGivenUp = ^uint64(0)
 )
 
-// Turn is the parameter of the kernels engine_*: what one does in a turn. Slots are
-// counted from 1; 0 is none.
+// Flags are those of slots that follow each other, the first behind the last: what a slot
+// has at At.
+type Flags struct{ First, Count, At uint32 }
+
+// Turn is the parameter of the kernels engine_*: what one does in a turn.
 type Turn struct {
 	State, Control, Deadline, Sequence uint64 // as in Exchange
 	Outbox, Inbox                      uint64 // the slots' flags at the peer, and here
-	Word                               uint64 // in the GPU's memory: what is copied into a flag
 	Own, Come, Out                     uint64 // to be reduced: the own term, the peer's, and the result
 	Bytes                              uint64
 	Turn, Piece                        uint64 // of the call, and of the message
 	Rank, Ranks, Peer, Op              uint32
 	Slots                              uint32
-	Emptied                            uint32 // that this rank has copied the piece away from
-	Full                               uint32 // that the peer is to fill
-	Empty                              uint32 // that the peer is to copy the piece away from
+	Says                               Flags // at the peer: what this rank has filled or emptied
+	Waits                              Flags // here: what the peer is to have filled or emptied
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-var twins = []any{Geometry{}, Peer{}, Exchange{}, State{}, Fault{}, Control{}, Way{}, Probe{}, Seen{}, Turn{}}
+var twins = []any{Geometry{}, Peer{}, Exchange{}, State{}, Fault{}, Control{}, Way{}, Probe{}, Seen{}, Flags{}, Turn{}}
 
 var (
 	structs = regexp.MustCompile(`(?s)struct (\w+) \{\n(.*?)\n\};`)
@@ -74,7 +74,7 @@ func TestParams(t *testing.T) {
 	}
 	for name, value := range map[string]uintptr{
 		"max_ranks": MaxRanks, "max_blocks": MaxBlocks, "max_peers": MaxPeers, "streams": streams, "counters_bytes": countersBytes,
-		"at_line": uintptr(AtLine), "at_head": uintptr(AtHead), "at_credit": uintptr(AtCredit), "at_piece": uintptr(AtPiece), "at_room": uintptr(AtRoom), "at_row": uintptr(AtRow), "flag_bytes": FlagBytes, "flag_emptied": FlagEmptied, "flag_set": FlagSet,
+		"at_line": uintptr(AtLine), "at_head": uintptr(AtHead), "at_credit": uintptr(AtCredit), "at_piece": uintptr(AtPiece), "at_room": uintptr(AtRoom), "at_row": uintptr(AtRow), "flag_bytes": FlagBytes, "flag_emptied": FlagEmptied, "given_up": uintptr(FlagGivenUp),
 		"row_bytes": RowBytes, "probe_flag": ProbeFlag, "first_pushes": FirstPushes, "second_pushes": SecondPushes, "first_verifies": FirstVerifies, "second_verifies": SecondVerifies,
 	} {
 		say(name, name, value)
