@@ -20,8 +20,6 @@ import (
 //     order does not need a flag in every word, and ll takes twice the lines.
 //     ll is for windows that give no such order.
 const builtIn = `
-	allreduce:n<=2:<=4K=oneshot/simple
-	allreduce:n<=2=direct/simple
 	allreduce:n<=16:<=2K=oneshot/simple
 	allreduce:n<=16=direct/simple
 	allreduce:n<=32:<=256=direct/simple

@@ -123,7 +123,7 @@ func TestRoundsGoOnAsTheyWere(t *testing.T) {
 // two: one step and n-1 reads of everything up to these sizes, direct beyond.
 func TestKnownCrossovers(t *testing.T) {
 	table := reference()
-	for ranks, bytes := range map[int]int{2: 4 << 10, 4: 2 << 10, 8: 1 << 10} {
+	for ranks, bytes := range map[int]int{2: 2 << 10, 4: 2 << 10, 8: 1 << 10} {
 		if got := table.Choose(schedule.AllReduce, ranks, bytes/2).Algorithm; got != "oneshot" {
 			t.Errorf("%d ranks, %d bytes: %s", ranks, bytes/2, got)
 		}

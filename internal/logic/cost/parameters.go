@@ -29,16 +29,14 @@ type Parameters struct {
 // Reference is the machine that the built-in table is for: a 16-core Xeon, by a
 // fit to the medians that `ringlane bench allreduce` shows for one-shot and direct
 // among 2, 4 and 8 ranks up to 256 KiB (2026-11-30); a test has the figures of the
-// better one, which the model meets to 10 % on average. Flight and Receive are a
-// tenth longer than in the closest fit, so that two ranks take one step up to 4 KiB:
-// that is 12 % slower there, and on an EPYC a sixth faster. What allreduce does not
+// better one, which the model meets to 10 % on average. What allreduce does not
 // show is assumed: Copy and Far from plain copies within and beyond a core's cache,
 // Switch from two threads that yield to each other, Words from an EPYC, where 512
 // bytes take 0.56 us by ll and 0.29 by simple.
 func Reference() Parameters {
 	return Parameters{
 		Cores: 16,
-		Call:  30, Send: 220, Receive: 150, Flight: 230, Switch: 1500,
+		Call:  30, Send: 220, Receive: 136, Flight: 210, Switch: 1500,
 		Write: 0.002, Read: 0.037, Reduce: 0.115, Copy: 0.05,
 		Words: 8, Far: 2, Cache: 1 << 20,
 	}

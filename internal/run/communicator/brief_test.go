@@ -17,8 +17,9 @@ import (
 func (c *Comm) wasBrief() bool { return c.direct.sequence != c.sequence }
 
 // Brief calls of any size, alignment and operator are right, in place and not, also
-// where a rank is late so that the others go on as operations, and between calls of
-// other kinds, which use the same channels.
+// where a rank is late so that the others go on as operations, or has messages when it
+// comes but no patience for answers, and between calls of other kinds, which use the same
+// channels.
 func TestBrief(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -26,9 +27,10 @@ func TestBrief(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			together(t, n, func(cfg *Config) { cfg.Staging = 4 << 20 }, func(c *Comm) error {
 				rng, own := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, uint64(1+c.rank)))
-				brief, resumed := 0, 0
+				brief, resumed, impatient := 0, 0, 0
+				spins := c.spins
 				for i := range 400 {
-					count := 1 + rng.IntN(1<<rng.IntN(12))
+					count := 1 + rng.IntN(1<<rng.IntN(14))
 					op := []dtype.Op{dtype.Sum, dtype.Avg, dtype.Min, dtype.Max, dtype.Prod}[rng.IntN(5)]
 					lateness := rng.IntN(10)
 					other := rng.IntN(3)
@@ -49,16 +51,22 @@ func TestBrief(t *testing.T) {
 							}
 							put32(want[4*k:], v)
 						}
-						if lateness == c.rank && repeat == 2 {
+						late := lateness == c.rank && repeat == 2
+						if late {
 							time.Sleep(300 * time.Microsecond)
+							c.spins = 0
 						}
 						call := Call{Collective: schedule.AllReduce, Type: dtype.I32, Op: op, Count: count, In: in, Out: out}
 						if err := c.Do(&call); err != nil {
 							return err
 						}
+						c.spins = spins
+						asks := c.plans[call.slot()].brief.asks
 						switch {
 						case c.wasBrief():
 							brief++
+						case late && asks:
+							impatient++
 						case repeat == 2 && 4*count <= 2<<10:
 							resumed++
 						}
@@ -78,11 +86,36 @@ func TestBrief(t *testing.T) {
 						}
 					}
 				}
-				if brief == 0 || resumed == 0 {
-					return fmt.Errorf("%d calls were brief, %d went on as operations", brief, resumed)
+				if brief == 0 || resumed == 0 || impatient == 0 {
+					return fmt.Errorf("%d calls were brief, %d went on as operations, %d for want of answers", brief, resumed, impatient)
 				}
 				return nil
 			})
+		})
+	}
+}
+
+// The same of AllReduce with answers, with buffers in windows and not, by ranks that have all
+// the patience in the world: more of them than cores seldom come at the same time.
+func TestBriefAnswers(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for n := 2; n <= 4; n++ {
+		together(t, n, nil, func(c *Comm) error {
+			c.spins = 1 << 24
+			rng, own := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, uint64(1+c.rank)))
+			for i := range 12 {
+				call := Call{Collective: schedule.AllReduce, Type: dtype.I32, Op: dtype.Sum, Count: 1<<11 - rng.IntN(256)}
+				for repeat := range 2 {
+					if err := lendAndSpoil(c, call, own, i%3 == 0); err != nil {
+						return err
+					}
+					if !c.plans[call.slot()].brief.asks || repeat > 0 && !c.wasBrief() {
+						return fmt.Errorf("%d ranks: call %d.%d was not brief", n, i, repeat)
+					}
+				}
+			}
+			return nil
 		})
 	}
 }

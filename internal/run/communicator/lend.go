@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ringlane/internal/hardware/sys"
 	"ringlane/internal/hardware/window/shm"
 	"ringlane/internal/model/bytesize"
 )
@@ -104,6 +105,18 @@ func (c *Comm) loanOf(buffer []byte) loan {
 	}
 	at, ok := c.arena.Offset(buffer)
 	return loan{at, ok}
+}
+
+// loans are those of a call's buffers.
+func (c *Comm) loans(call *Call, p *plan) (in, out loan) {
+	if !p.lends {
+		return in, out
+	}
+	in, out = c.loanOf(call.In), c.loanOf(call.Out)
+	if p.route.exposed && sys.Overlap(call.In, call.Out) {
+		in.ok = false
+	}
+	return in, out
 }
 
 func (l loan) from(offset int) loan { return loan{l.at + offset, l.ok} }

@@ -54,12 +54,7 @@ func (o *operation) begin() {
 	o.plan = c.planFor(&o.call, o.plan)
 	o.tag = o.plan.tag(o.sequence)
 	o.start()
-	if o.lends {
-		o.in, o.out = c.loanOf(o.call.In), c.loanOf(o.call.Out)
-	}
-	if o.route.exposed && sys.Overlap(o.call.In, o.call.Out) {
-		o.in.ok = false
-	}
+	o.in, o.out = c.loans(&o.call, o.plan)
 	c.control.describe(o.sequence, o.about, o.desc.count)
 }
 
