@@ -47,6 +47,8 @@ type Reader interface {
 // message take the answer back, and neither end has to fetch others before it writes.
 type Asker interface {
 	Writer
+	// Invite is Reserve for a message that is to be answered.
+	Invite(n int) ([]byte, bool)
 	// Ask is Commit of a message that is to be answered. Its slot is free again when
 	// the answer has been taken.
 	Ask(tag uint32)

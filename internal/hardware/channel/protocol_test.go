@@ -17,6 +17,9 @@ import (
 	"ringlane/internal/hardware/window/shm"
 )
 
+// spread is over how much of a slot the messages of simple take turns here.
+const spread = 64 << 10
+
 var protocols = map[string]struct {
 	bytes  func(payload int) int
 	writer func(mem []byte, payload int, acks []*atomic.Uint64, waker *channel.Waker, readers uint64) channel.Writer
@@ -26,7 +29,7 @@ var protocols = map[string]struct {
 	"simple": {
 		simple.Bytes,
 		func(mem []byte, payload int, acks []*atomic.Uint64, waker *channel.Waker, readers uint64) channel.Writer {
-			return simple.NewWriter(mem, payload, acks, waker, readers)
+			return simple.NewWriter(mem, payload, spread, acks, waker, readers)
 		},
 		func(mem []byte, payload int, ack *atomic.Uint64, waker *channel.Waker, writer uint64) channel.Reader {
 			return simple.NewReader(mem, payload, ack, waker, writer, true)
@@ -203,6 +206,69 @@ func TestStream(t *testing.T) {
 	})
 }
 
+// Long messages take turns in their slots, and come back to where they began. Those that
+// are to be answered stay where the answer is looked for.
+func TestSpread(t *testing.T) {
+	for _, test := range []struct{ payload, length, places int }{
+		{256 << 10, 100, 1}, {256 << 10, 4<<10 - 1, 1}, {256 << 10, 4 << 10, 16}, {256 << 10, 5000, 8}, {256 << 10, 32 << 10, 2},
+		{256 << 10, 33 << 10, 1}, {256 << 10, 256 << 10, 1}, {40000, 5000, 4}, {40000, 40000, 1}, {5000, 5000, 1},
+	} {
+		p := newPipe(t, "simple", test.payload, 1)
+		w, r := p.writer.(channel.Asker), p.readers[0].(channel.Answerer)
+		want, places := make([]byte, test.length), map[*byte]bool{}
+		for i := range 2 * channel.Slots * 16 {
+			room, ok := w.Reserve(test.length)
+			if !ok {
+				t.Fatalf("%+v: no room for message %d", test, i)
+			}
+			if fill(want, uint64(i)); i%3 == 2 {
+				if room, ok = w.Invite(test.length); !ok {
+					t.Fatalf("%+v: no room for message %d to be answered", test, i)
+				}
+				copy(room, want)
+				w.Ask(uint32(i))
+			} else {
+				places[&room[0]] = true
+				copy(room, want)
+				w.Commit(uint32(i))
+			}
+			got, tag, ok := r.Peek()
+			if !ok || tag != uint32(i) || !bytes.Equal(got, want) {
+				t.Fatalf("%+v: message %d: %v, tag %d, %d bytes", test, i, ok, tag, len(got))
+			}
+			if i%3 == 2 {
+				fill(r.Room(test.length), uint64(i+1))
+				fill(want, uint64(i+1))
+			}
+			r.Release()
+			if i%3 == 2 {
+				if got, ok := w.Answer(test.length); !ok || !bytes.Equal(got, want) {
+					t.Fatalf("%+v: the answer to message %d is wrong", test, i)
+				}
+				w.Taken()
+			}
+		}
+		if len(places) != test.places*channel.Slots {
+			t.Errorf("%+v: messages have been in %d places of %d slots", test, len(places), channel.Slots)
+		}
+	}
+}
+
+// What another process writes into a header leads nowhere out of the slot.
+func TestHeaderIsNotTrusted(t *testing.T) {
+	const payload = 5000
+	mem := make([]byte, simple.Bytes(payload))
+	r := simple.NewReader(mem, payload, new(atomic.Uint64), channel.NewWaker(nil), 0, true)
+	sys.Word64(mem, 0).Store(1)
+	for _, about := range []uint64{1<<64 - 1, 1<<32 - 1, 255<<24 | 100, 255<<24 | payload, 1<<24 | payload, 1 << 23} {
+		sys.Word64(mem, 8).Store(about)
+		got, _, ok := r.Peek()
+		if !ok || cap(got) > payload { // what is beyond would have panicked
+			t.Errorf("a header %#x: %v, %d bytes", about, ok, len(got))
+		}
+	}
+}
+
 // Answers of every length come in the order of the messages, and a slot is free only
 // when its answer has been taken. Messages that are not answered go before and after.
 func TestAnswers(t *testing.T) {
@@ -210,9 +276,9 @@ func TestAnswers(t *testing.T) {
 	p := newPipe(t, "simple", payload, 1)
 	w, r := p.writer.(channel.Asker), p.readers[0].(channel.Answerer)
 	want := make([]byte, payload)
-	send := func(n int, commit func(tag uint32)) {
+	send := func(n int, reserve func(n int) ([]byte, bool), commit func(tag uint32)) {
 		t.Helper()
-		room, ok := w.Reserve(n)
+		room, ok := reserve(n)
 		if !ok {
 			t.Fatalf("no room for %d bytes", n)
 		}
@@ -227,11 +293,11 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	for n := 0; n <= payload-channel.Slots; n++ {
-		send(n, w.Commit)
+		send(n, w.Reserve, w.Commit)
 		receive(n)
 		r.Release()
 		for i := range channel.Slots {
-			send(n+i, w.Ask)
+			send(n+i, w.Invite, w.Ask)
 		}
 		for i := range channel.Slots {
 			if _, ok := w.Answer(n + i); ok {

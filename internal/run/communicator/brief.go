@@ -185,8 +185,14 @@ func (c *Comm) briefly(call *Call) *plan {
 	}
 	for i := range p.brief.sends {
 		s := &p.brief.sends[i]
+		size := s.at.elements * p.narrow
 		var ok bool
-		if s.room, ok = s.writer.Reserve(s.at.elements * p.narrow); !ok {
+		if p.brief.asks {
+			s.room, ok = s.asker.Invite(size)
+		} else {
+			s.room, ok = s.writer.Reserve(size)
+		}
+		if !ok {
 			return nil
 		}
 	}

@@ -243,6 +243,10 @@ func (o *operation) open(step int, at place) (w channel.Writer, room []byte, tag
 			return w, nil, o.tag | lent, true
 		}
 	}
+	if o.answers && s.Value == schedule.Input {
+		room, ok = o.comm.ends.ask[s.Peer].Invite(size)
+		return w, room, o.tag, ok
+	}
 	if room, ok = w.Reserve(size); ok && o.passes(s.Peer, size) {
 		return w, room, o.tag | past, true
 	}

@@ -100,6 +100,8 @@ func (c *Comm) draw(p *plan, call *Call) {
 	segment := min(c.layout.payload(p.private), c.layout.payload(p.shared))
 	if choice.Segment > 0 {
 		segment = min(segment, choice.Segment)
+	} else if d.collective == schedule.Broadcast {
+		segment = min(segment, rootSegment)
 	}
 	p.most = segment / element / align * align
 	for i := range p.route.program {

@@ -11,6 +11,7 @@ package simple
 
 import (
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 
 	"ringlane/internal/hardware/channel"
@@ -19,8 +20,13 @@ import (
 
 const (
 	line   = 64
-	header = 16            // sequence number; tag and length
+	header = 16            // sequence number; tag, place and length
 	inline = line - header // bytes that travel in the header's line
+
+	// A message begins at a multiple of unit, of which a header has room for 256, and is
+	// shorter than 16 MiB.
+	unit       = 4 << 10
+	lengthBits = 24
 )
 
 // Bytes is the window memory that a channel with slots for payload bytes needs.
@@ -30,17 +36,17 @@ func stride(payload int) int { return line + (payload+line-1)/line*line }
 
 type slot struct {
 	sequence *atomic.Uint64 // number of the message in it, from 1
-	about    *uint64        // tag<<32 | length
+	about    *uint64        // tag<<32 | place<<24 | length
 	line     []byte         // all of the above and the following
 	short    []byte         // the message if it has up to inline bytes
 	long     []byte         // the message if it has more
 }
 
-func (s *slot) data(n int) []byte {
+func (s *slot) data(at, n int) []byte {
 	if n <= inline {
 		return s.short[:n]
 	}
-	return s.long[:n]
+	return s.long[at : at+n]
 }
 
 func slots(mem []byte, payload int) (s [channel.Slots]slot) {
@@ -62,18 +68,35 @@ type writer struct {
 	sent     uint64
 	asked    uint64 // of the last messages sent, those whose answers have not been taken
 	reserved int
+	at       int // of what is reserved in its slot
+	spread   int
 	credit   channel.Credit
 	waker    *channel.Waker
 	readers  uint64
 }
 
 // NewWriter is the sending end over mem, with one acknowledgement word a reader. Readers
-// are the bits of their bells in the writer's waker.
-func NewWriter(mem []byte, payload int, acks []*atomic.Uint64, waker *channel.Waker, readers uint64) channel.Asker {
-	return &writer{slots: slots(mem, payload), credit: channel.NewCredit(acks), waker: waker, readers: readers}
+// are the bits of their bells in the writer's waker. Messages of 4 KiB and more go through
+// the first spread bytes of a slot, a power of two up to 1 MiB, before they come to the same
+// place again; 0: they all begin with the slot.
+func NewWriter(mem []byte, payload, spread int, acks []*atomic.Uint64, waker *channel.Waker, readers uint64) channel.Asker {
+	for spread > payload {
+		spread /= 2
+	}
+	return &writer{slots: slots(mem, payload), spread: max(spread, 1), credit: channel.NewCredit(acks), waker: waker, readers: readers}
 }
 
 func (w *writer) Reserve(n int) ([]byte, bool) {
+	at := 0
+	if n >= unit {
+		at = int(w.sent/channel.Slots) << bits.Len(uint(n-1)) & (w.spread - 1)
+	}
+	return w.reserve(at, n)
+}
+
+func (w *writer) Invite(n int) ([]byte, bool) { return w.reserve(0, n) }
+
+func (w *writer) reserve(at, n int) ([]byte, bool) {
 	if w.asked == channel.Slots || !w.credit.Free(w.sent) {
 		return nil, false
 	}
@@ -81,14 +104,14 @@ func (w *writer) Reserve(n int) ([]byte, bool) {
 	if n > len(s.long) {
 		panic(fmt.Sprintf("simple: message of %d bytes in slots of %d", n, len(s.long)))
 	}
-	w.reserved = n
-	return s.data(n), true
+	w.at, w.reserved = at, n
+	return s.data(at, n), true
 }
 
 func (w *writer) Commit(tag uint32) {
 	s := &w.slots[w.sent%channel.Slots]
 	w.sent++
-	*s.about = uint64(tag)<<32 | uint64(w.reserved)
+	*s.about = uint64(tag)<<32 | uint64(w.at/unit)<<lengthBits | uint64(w.reserved)
 	sys.Publish(s.sequence, w.sent)
 	w.waker.Owe(w.readers)
 }
@@ -102,7 +125,7 @@ func (w *writer) Answer(n int) ([]byte, bool) {
 	if !w.Answered() {
 		return nil, false
 	}
-	return w.slots[(w.sent-w.asked)%channel.Slots].data(n), true
+	return w.slots[(w.sent-w.asked)%channel.Slots].data(0, n), true
 }
 
 func (w *writer) Answered() bool { return w.credit.Released(w.sent-w.asked, w.sent) }
@@ -138,12 +161,16 @@ func (r *reader) Peek() ([]byte, uint32, bool) {
 		return nil, 0, false
 	}
 	about := *s.about
-	// The length comes from another process: never trust it with our bounds.
-	n := min(int(uint32(about)), len(s.long))
-	return s.data(n), uint32(about >> 32), true
+	// Length and place come from another process: never trust them with our bounds.
+	n := min(int(about&(1<<lengthBits-1)), len(s.long))
+	place := int(uint32(about) >> lengthBits)
+	if place == 0 { // so the processor reads on at a place that it knows, while the header is on its way
+		return s.data(0, n), uint32(about >> 32), true
+	}
+	return s.data(min(place*unit, len(s.long)-n), n), uint32(about >> 32), true
 }
 
-func (r *reader) Room(n int) []byte { return r.slots[r.received%channel.Slots].data(n) }
+func (r *reader) Room(n int) []byte { return r.slots[r.received%channel.Slots].data(0, n) }
 
 func (r *reader) Release() {
 	line := r.slots[r.received%channel.Slots].line
