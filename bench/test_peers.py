@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from contenders import ROOT, Contender, What, build
 
+HERE = Path(__file__).resolve().parent
 LIBRARY = ROOT / "build" / "libringlane.so"
 
 
@@ -28,3 +31,25 @@ def test_a_contender_sums_rightly(name: str, tmp_path: Path) -> None:
                     assert len(times.seconds) >= 4
     finally:
         contender.stop()
+
+
+def test_builds_are_compared(tmp_path: Path) -> None:
+    if not (shutil.which("go") and shutil.which("ringlane")):
+        pytest.skip("bench/builds.py needs go, and ringlane built")
+    program = build("ringlane-go", tmp_path, LIBRARY, tmp_path)
+    other = shutil.copy(program, tmp_path / "other")
+    command = [sys.executable, HERE / "builds.py", program, other, "--sizes", "8", "4K"]
+    command += ["--starts", "1", "--rounds", "1", "--seconds", "0.02"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
+    assert {row[0] for row in rows} == {"8", "4096"}, done.stdout
+    assert all(str(path) in done.stdout for path in (program, other))
+    lost = subprocess.run(
+        [sys.executable, HERE / "builds.py", tmp_path / "nothing"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert lost.returncode == 1
+    assert lost.stderr.startswith("builds: ")
