@@ -41,7 +41,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--starts", type=int, default=4, help="(%(default)s)")
     parser.add_argument("--rounds", type=int, default=2, help="of each start (%(default)s)")
     parser.add_argument("--seconds", type=float, default=0.1, help="of a turn (%(default)s)")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if len({str(build) for build in options.builds}) < len(options.builds):
+        parser.error("a build is named twice (copy it to another name)")
+    return options
 
 
 def take(options: argparse.Namespace) -> dict[int, dict[str, list[list[Times]]]]:
@@ -49,6 +52,7 @@ def take(options: argparse.Namespace) -> dict[int, dict[str, list[list[Times]]]]
     names = [str(build) for build in options.builds]
     taken = {n: {name: [] for name in names} for n in options.sizes}
     for start in range(options.starts):
+        print(f"builds: start {start + 1} of {options.starts}", file=sys.stderr, flush=True)
         running: dict[str, Contender] = {}
         try:
             for build in options.builds:
@@ -80,7 +84,10 @@ def show(nbytes: int, taken: dict[str, list[list[Times]]]) -> None:
     """Print a line a build, for each mode of the machine that all have seen."""
     turns = {name: [t for start in starts for t in start] for name, starts in taken.items()}
     tops = modes.levels(b for every in turns.values() for t in every for b in (t.before, t.after))
-    for mode, part in modes.seen(turns, tops, 1).items():
+    seen = modes.seen(turns, tops, 1)
+    if not seen:
+        print(f"{nbytes:>10} the machine was in no mode for a turn of each (try more --starts)")
+    for mode, part in seen.items():
         first = None
         for name, every in part.items():
             p50 = statistics.median(percentile(t, 0.5) for t in every)

@@ -1,13 +1,13 @@
 // Bulk between two ranks by copy engines, through slots in host memory. Engines move
 // both directions at once faster than loads and stores of kernels do, but they neither
-// wait nor count: kernels of one thread do that.
+// wait nor count: kernels of a few threads do that.
 //
 // A call goes through turns, the same on both ranks, whichever of them has something to
 // send, and each turn through the next slot. Streams share it out:
 //
 //	out	copy the turn's piece to the slot in the peer's memory, say so, and wait for
 //		room for the next
-//	in	say that the slot of the last turn is empty, wait for this one's piece, and
+//	in	say that the slot of the lane's last turn is empty, wait for this one's piece, and
 //		copy it to the GPU
 //	sums	reduce it
 //
