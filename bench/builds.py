@@ -64,7 +64,7 @@ def take(options: argparse.Namespace) -> dict[int, dict[str, list[list[Times]]]]
                 for turn in range(options.rounds):
                     for name in names if (start + turn) % 2 == 0 else reversed(names):
                         times = running[name].turn(
-                            what, options.seconds, LIMIT, fresh=True, window=options.window
+                            what, options.seconds, LIMIT, used=True, window=options.window
                         )
                         if times.wrong:
                             raise Failed(f"{name}: {times.wrong} elements of {what} are wrong")

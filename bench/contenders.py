@@ -190,9 +190,9 @@ class Contender:
             self.stop()
             raise
 
-    def turn(self, what: What, seconds: float, limit: float, *, fresh: bool, window: bool) -> Times:
+    def turn(self, what: What, seconds: float, limit: float, *, used: bool, window: bool) -> Times:
         """Let the ranks measure for a while and return the times."""
-        command = f"{what.collective} {what.nbytes} {what.dtype} {seconds} {fresh:d} {window:d}\n"
+        command = f"{what.collective} {what.nbytes} {what.dtype} {seconds} {used:d} {window:d}\n"
         for pipe in self.pipes[1:]:
             os.write(pipe, command.encode())
         deadline = time.monotonic() + limit

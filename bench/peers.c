@@ -9,7 +9,7 @@
  *     peers DIRECTORY RANKS SHARES
  *
  * The contenders of a run live side by side and take turns: a rank sleeps in a read of
- * DIRECTORY/RANK until the next command, a line "COLLECTIVE BYTES DTYPE SECONDS FRESH WINDOW".
+ * DIRECTORY/RANK until the next command, a line "COLLECTIVE BYTES DTYPE SECONDS USED WINDOW".
  * Rank 0 writes the library's version to DIRECTORY/reply, and for each command a line "CALLS
  * WRONG HOW BEFORE AFTER" with CALLS doubles after it, the seconds of each call. BEFORE and
  * AFTER are the seconds of an empty barrier around the turn: what it takes to hear of all
@@ -355,20 +355,34 @@ static size_t wrong(const struct call *c)
 	return n;
 }
 
+/* Reads every cache line of this rank's output. */
+static void use(const struct call *c)
+{
+	static volatile char sink;
+	const char *out = c->out;
+	char all = 0;
+	for (size_t i = 0; i < c->outputs * (c->bf16 ? 2 : 4); i += 64)
+		all ^= out[i];
+	sink = all;
+}
+
 /* Times calls for a while, leaves this rank's times on the board and returns how many.
  *
- * With `fresh`, each rank writes its input before each call, outside the clock, as the
- * backward pass of a training step does. Input that stays as it is would lie in the caches
- * of all ranks from the call before, where nobody finds a gradient. */
-static int repeat(const struct call *c, bool fresh, double seconds)
+ * With `used`, each rank reads its output and writes its input between calls, outside the
+ * clock, as the optimizer and the backward pass of a training step do. Buffers that nobody
+ * touches would stay in the cache of whoever read or wrote them in the call before, where
+ * nobody finds a gradient. */
+static int repeat(const struct call *c, bool used, double seconds)
 {
 	if (rank == 0)
 		board->last = -1;
 	barrier();
 	double begun = seconds_now();
 	for (int i = 0;; i++) {
-		if (fresh)
+		if (used) {
+			use(c);
 			fill(c);
+		}
 		bool enough = i + 1 >= MIN_CALLS && seconds_now() - begun > seconds;
 		if (rank == 0 && (enough || i + 1 == MAX_CALLS))
 			board->last = i;
@@ -416,12 +430,12 @@ static double median(int calls)
 }
 
 /* Finds the fastest way for a call: the same on all ranks, who all read the same times. */
-static void settle(const struct call *c, bool fresh, double seconds)
+static void settle(const struct call *c, bool used, double seconds)
 {
 	double least = 0;
 	const struct way *best = NULL;
 	for (way = ways; way < ways + WAYS; way++) {
-		double took = median(repeat(c, fresh, seconds / WAYS));
+		double took = median(repeat(c, used, seconds / WAYS));
 		barrier(); /* all have read them */
 		if (!best || took < least) {
 			least = took;
@@ -431,7 +445,7 @@ static void settle(const struct call *c, bool fresh, double seconds)
 	way = best;
 }
 #else
-static void settle(const struct call *c, bool fresh, double seconds) { repeat(c, fresh, seconds); }
+static void settle(const struct call *c, bool used, double seconds) { repeat(c, used, seconds); }
 #endif
 
 static void write_all(int fd, const void *data, size_t size)
@@ -484,8 +498,8 @@ static void command(const char *line, int fd)
 	char name[16], dtype[8];
 	size_t bytes;
 	double seconds;
-	int fresh, window;
-	if (sscanf(line, "%15s %zu %7s %lf %d %d", name, &bytes, dtype, &seconds, &fresh, &window) != 6)
+	int used, window;
+	if (sscanf(line, "%15s %zu %7s %lf %d %d", name, &bytes, dtype, &seconds, &used, &window) != 6)
 		die("command", line);
 	struct call c = {.collective = collective_of(name), .bf16 = !strcmp(dtype, "bf16")};
 	size_t width = c.bf16 ? 2 : 4;
@@ -496,9 +510,9 @@ static void command(const char *line, int fd)
 		die("buffer", "this library has no windows");
 	memset(c.out, 0, c.outputs * width);
 	fill(&c);
-	settle(&c, fresh, seconds / 5); /* and warm up */
+	settle(&c, used, seconds / 5); /* and warm up */
 	double before = empty();
-	int calls = repeat(&c, fresh, seconds);
+	int calls = repeat(&c, used, seconds);
 	double after = empty();
 	board->wrong[rank] = wrong(&c);
 	barrier();

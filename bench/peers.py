@@ -7,8 +7,8 @@ over each library: barrier, clock, call, clock; the slowest rank counts. Ringlan
 through its C interface by that program, and through its Go package by the same in Go
 (bench/gopeer), each with ordinary buffers and with buffers in a window. All are started side by
 side and take turns at each size in several rounds, so that what else the machine does meets
-all alike. The ranks write their input anew before each call, outside the clock, as a training
-step does; --keep-input leaves that out.
+all alike. The ranks read their output and write their input anew between calls, outside the clock,
+as a training step does; --keep-buffers leaves that out.
 
 Before and after each turn an empty barrier is timed. It tells whether the host of a virtual
 machine has just moved its CPUs nearer to each other or farther apart: only turns of one such
@@ -146,7 +146,7 @@ def take(field: Field, what: What, options: argparse.Namespace) -> dict[str, lis
                     what,
                     options.seconds / options.rounds,
                     options.limit,
-                    fresh=not options.keep_input,
+                    used=not options.keep_buffers,
                     window=window,
                 )
             except Failed as why:
@@ -279,7 +279,7 @@ def parse() -> argparse.Namespace:
     )
     add("--seconds", type=float, default=1.0, help="of calls at a size, over all rounds (1)")
     add("--limit", type=float, default=60, help="seconds after which a turn has failed (60)")
-    add("--keep-input", action="store_true", help="do not write the input before each call")
+    add("--keep-buffers", action="store_true", help="do not touch them between calls")
     add("--only", choices=("mpi", "torch"), help="one of the two parts")
     add("--peers-dir", type=Path, default=ROOT / "build" / "peers", metavar="DIR")
     add("--library", type=Path, default=ROOT / "build" / "libringlane.so", metavar="FILE")
@@ -312,7 +312,7 @@ def main() -> None:
     record: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "machine": here,
-        "input": "kept" if options.keep_input else "written before each call",
+        "buffers": "kept" if options.keep_buffers else "read and written between calls",
         "rounds": options.rounds,
         "versions": {},
         "rows": [],

@@ -26,7 +26,7 @@ def test_a_contender_sums_rightly(name: str, tmp_path: Path) -> None:
             for nbytes in (8, 40_000, 3 << 20):
                 for window in (False, True):
                     what = What("allreduce", dtype, nbytes)
-                    times = contender.turn(what, 0.05, 60, fresh=True, window=window)
+                    times = contender.turn(what, 0.05, 60, used=True, window=window)
                     assert times.wrong == 0, (what, window, times.how)
                     assert len(times.seconds) >= 4
     finally:

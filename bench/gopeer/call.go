@@ -17,6 +17,7 @@ type call[T float32 | ringlane.BF16] struct {
 	terms  [512]T // of this rank: they repeat
 	of     func(uint) T
 	window bool
+	seen   T
 }
 
 func newCall[T float32 | ringlane.BF16](r *rank, name string, elements int, of func(uint) T, window bool) (*call[T], error) {
@@ -100,6 +101,13 @@ func term(r, i int) uint { return uint(i+3*r) & 7 }
 func (c *call[T]) fill() {
 	for at := 0; at < len(c.in); {
 		at += copy(c.in[at:], c.terms[:])
+	}
+}
+
+// use reads every cache line of the output.
+func (c *call[T]) use() {
+	for i := 0; i < len(c.out); i += 16 {
+		c.seen += c.out[i]
 	}
 }
 

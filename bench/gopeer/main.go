@@ -135,32 +135,32 @@ func pin(shares []string, number int) error {
 
 func (r *rank) command(line string) error {
 	var name, dtype string
-	var bytes, fresh, window int
+	var bytes, used, window int
 	var seconds float64
-	if _, err := fmt.Sscan(line, &name, &bytes, &dtype, &seconds, &fresh, &window); err != nil {
+	if _, err := fmt.Sscan(line, &name, &bytes, &dtype, &seconds, &used, &window); err != nil {
 		return fmt.Errorf("command %q: %w", line, err)
 	}
 	length := time.Duration(seconds * float64(time.Second))
 	if dtype == "bf16" {
 		of := func(n uint) ringlane.BF16 { return ringlane.BF16(math.Float32bits(float32(n)) >> 16) }
-		return measure(r, name, bytes/2, of, length, fresh != 0, window != 0)
+		return measure(r, name, bytes/2, of, length, used != 0, window != 0)
 	}
-	return measure(r, name, bytes/4, func(n uint) float32 { return float32(n) }, length, fresh != 0, window != 0)
+	return measure(r, name, bytes/4, func(n uint) float32 { return float32(n) }, length, used != 0, window != 0)
 }
 
 // measure times a call whose larger buffer has so many elements. of makes an
 // element of a small integer.
-func measure[T float32 | ringlane.BF16](r *rank, name string, elements int, of func(uint) T, length time.Duration, fresh, window bool) error {
+func measure[T float32 | ringlane.BF16](r *rank, name string, elements int, of func(uint) T, length time.Duration, used, window bool) error {
 	c, err := newCall(r, name, elements, of, window)
 	if err != nil {
 		return err
 	}
 	c.fill()
-	if _, err := repeat(r, c, fresh, length/5); err != nil { // warm
+	if _, err := repeat(r, c, used, length/5); err != nil { // warm
 		return err
 	}
 	before := r.empty()
-	calls, err := repeat(r, c, fresh, length)
+	calls, err := repeat(r, c, used, length)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func measure[T float32 | ringlane.BF16](r *rank, name string, elements int, of f
 
 // repeat times calls for a while, leaves this rank's times on the board and
 // returns how many.
-func repeat[T float32 | ringlane.BF16](r *rank, c *call[T], fresh bool, length time.Duration) (int, error) {
+func repeat[T float32 | ringlane.BF16](r *rank, c *call[T], used bool, length time.Duration) (int, error) {
 	b := r.board
 	if r.number == 0 {
 		b.last.Store(math.MaxUint64)
@@ -189,7 +189,8 @@ func repeat[T float32 | ringlane.BF16](r *rank, c *call[T], fresh bool, length t
 	b.barrier()
 	begun := time.Since(r.born)
 	for i := 0; ; i++ {
-		if fresh {
+		if used {
+			c.use()
 			c.fill()
 		}
 		enough := i+1 >= minCalls && time.Since(r.born)-begun > length
