@@ -28,6 +28,9 @@ type Writer interface {
 	// Commit publishes the reserved message with a tag. Its readers are woken by the
 	// next Ring of the Waker.
 	Commit(tag uint32)
+	// Ahead fetches the lines for a message as long as the last one, if there is room for
+	// it and that is of use. It is for who waits now anyway.
+	Ahead()
 	// Drained reports whether every reader has released every message.
 	Drained() bool
 }

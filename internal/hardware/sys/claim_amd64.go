@@ -21,6 +21,9 @@ var storesNothing = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VL && vendorIsAMD()
 // processor holds.
 var claimsTell = storesNothing
 
+// A prefetch waits for nothing. What AMD's do not bring is for stores to fetch.
+var fetches = !vendorIsAMD()
+
 func vendorIsAMD() bool {
 	b, c, d := vendor()
 	return b == 0x68747541 && d == 0x69746e65 && c == 0x444d4163 // "AuthenticAMD"

@@ -5,4 +5,4 @@ package sys
 //go:noescape
 func claim(p *byte, n int)
 
-const claimsTell = false
+const claimsTell, fetches = false, false

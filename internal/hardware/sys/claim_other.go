@@ -4,4 +4,4 @@ package sys
 
 func claim(*byte, int) {}
 
-const claimsTell = false
+const claimsTell, fetches = false, false

@@ -21,6 +21,7 @@ type brief struct {
 	yes    bool // calls are brief
 	asks   bool // messages are answered
 	sends  []sending
+	ahead  bool // lines for the next call's messages are fetched while this one waits
 	takes  []taking
 	copies bool
 	copy   place // from the caller's input to its output
@@ -48,6 +49,10 @@ type taking struct {
 	borrowed bool // the message is a reference
 }
 
+// aheadMost is how many bytes a rank's messages in a call may have for the lines of the next
+// call's to be fetched: seven of 8 KiB would not stay in the first level of cache.
+const aheadMost = 16 << 10
+
 // prepare writes down what the calls of p do, if they are brief.
 func (b *brief) prepare(c *Comm, p *plan) {
 	*b = brief{sends: b.sends[:0], takes: b.takes[:0], own: -1}
@@ -58,6 +63,7 @@ func (b *brief) prepare(c *Comm, p *plan) {
 		b.ask(c, p)
 		return
 	}
+	sent := 0
 	for i, s := range p.route.program {
 		at := p.places[i]
 		if at.elements == 0 || at.elements*p.narrow > claimed {
@@ -68,6 +74,7 @@ func (b *brief) prepare(c *Comm, p *plan) {
 			if i >= p.route.starts[body] {
 				return
 			}
+			sent += at.elements * p.narrow
 			b.sends = append(b.sends, sending{writer: c.writer(p, s.Peer), at: at})
 		case schedule.Copy:
 			b.copies, b.copy = true, at
@@ -91,6 +98,7 @@ func (b *brief) prepare(c *Comm, p *plan) {
 		}
 	}
 	b.yes = b.once() && (b.terms > 0) == (b.own >= 0)
+	b.ahead = sent <= aheadMost
 }
 
 // ask is prepare where messages are answered: each rank reduces a chunk.
@@ -225,6 +233,11 @@ func (c *Comm) dart(call *Call, p *plan) bool {
 		s.writer.Commit(tag)
 	}
 	c.waker.Ring()
+	if b.ahead {
+		for i := range b.sends {
+			b.sends[i].writer.Ahead()
+		}
+	}
 	if len(b.takes) > 0 && !c.arrive(p, tag, c.rest()) {
 		c.resume(call, p, began)
 		return false
@@ -305,8 +318,13 @@ func (c *Comm) inquire(call *Call, p *plan, tag uint32, began time.Duration) boo
 		return false
 	}
 	var also []byte
-	if len(b.takes) == 1 && !b.takes[0].borrowed {
+	if len(b.takes) == 1 && (!b.takes[0].borrowed || sys.Fetches()) {
 		also = c.places[b.takes[0].peer]
+	}
+	for i := range b.takes {
+		if t := &b.takes[i]; t.borrowed { // its owner has read what is there
+			sys.Fetch(c.places[t.peer])
+		}
 	}
 	c.reduceBriefly(call, p, also)
 	for i := range b.takes {

@@ -162,18 +162,19 @@ func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, cl
 	elements := claimed / o.wide
 	// The kernel can write the result twice in one pass. Not past the caches; nor to what
 	// a peer has in its cache, as of a short message that it lends: its lines are slow
-	// to come, and stores wait for each other.
+	// to come, and stores wait for each other, unless they are fetched before.
+	short := o.borrowed && o.rounds == 1 && !past
 	first, more := -1, false
 	for i, there := range copies {
 		switch {
 		case there == nil:
-		case first < 0 && !past && (o.rounds > 1 || !o.borrowed):
+		case first < 0 && !past && (!short || sys.Fetches()):
 			first = i
 		default:
 			more = true
 		}
 	}
-	if claim == 0 && !more {
+	if claim == 0 && !more && !(short && sys.Fetches()) {
 		elements = len(dst) / element // nothing is to be found in the cache again
 	}
 	for at, n := 0, len(dst)/element; at < n; at += elements {
@@ -188,6 +189,13 @@ func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, cl
 				o.claim(s.From[i].Rank, next.round, piece)
 			case at*size < claimed || passed&(1<<i) == 0:
 				sys.Claim(piece)
+			}
+		}
+		if short {
+			for _, there := range copies {
+				if there != nil {
+					sys.Fetch(there[at*element : end*element])
+				}
 			}
 		}
 		result := dst[at*element : end*element]

@@ -107,6 +107,7 @@ func (l *lanes) atOnce(m *message) bool {
 		copy(room[headerBytes:], m.buf)
 		w.Commit(laneTag)
 		l.comm.waker.Ring()
+		w.Ahead()
 		return true
 	}
 	if m.peer == AnySource || l.arrivals[m.peer].busy || len(l.arrivals[m.peer].waiting) > 0 {

@@ -107,6 +107,9 @@ func (w *writer) Commit(tag uint32) {
 	w.waker.Owe(w.readers)
 }
 
+// Ahead does nothing: flags among the data are written with it.
+func (w *writer) Ahead() {}
+
 func (w *writer) Drained() bool { return w.credit.Drained(w.sent) }
 
 type reader struct {
