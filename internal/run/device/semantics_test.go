@@ -248,6 +248,28 @@ func TestRings(t *testing.T) {
 	})
 }
 
+// TestPipelined has warps of ranks that meet in host memory move many rows in one pass.
+func TestPipelined(t *testing.T) {
+	start := seed(t)
+	t.Setenv("RINGLANE_P2P", P2POff)
+	t.Setenv("RINGLANE_DEVICE_WINDOW", "4M")
+	for _, algo := range []string{"direct:line64:2x64", "direct:line16:3x32", "direct:line128:1x96"} {
+		t.Setenv("RINGLANE_DEVICE_ALGO", algo)
+		together(t, atMost(t, 3), func(r *rank) error {
+			random := rand.New(rand.NewPCG(start, 0))
+			for range 20 {
+				call := randomCall(random, r.size, []schedule.Collective{schedule.AllReduce})
+				call.Count = 1 + random.IntN(48<<10/call.Type.Size())
+				if c := r.Describe(call); c.Line == 0 || c.Algorithm != "direct" {
+					return fmt.Errorf("%v by %v", &call, c)
+				}
+				r.check(random, call, random.IntN(3) == 0)
+			}
+			return nil
+		})
+	}
+}
+
 // TestEarly has those kernels launched early that are short and wait themselves, if the
 // GPU has the instruction.
 func TestEarly(t *testing.T) {

@@ -66,6 +66,7 @@ struct Exchange {
 	u32 op;
 	u32 publish;
 	u32 region; // bytes that a block has in a half: line_half / blocks, down to whole rows
+	u32 ahead; // by so many groups of rows of lines a warp sends before it reduces; 0: all
 	u32 island, islands; // which one this rank leads, and how many there are
 	Peer peers[max_peers];
 };

@@ -62,6 +62,7 @@ type Exchange struct {
 	Op                      uint32 // a dtype.Op
 	Publish                 uint32
 	Region                  uint32 // bytes that a block has in a half: LineHalf / blocks, down to whole rows
+	Ahead                   uint32 // by so many groups of rows of lines a warp sends before it reduces; 0: all
 	Island, Islands         uint32 // which one this rank leads, and how many there are
 	Peers                   [MaxPeers]Peer
 }

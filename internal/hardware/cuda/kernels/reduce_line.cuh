@@ -68,29 +68,53 @@ RL_DEVICE void send_pass(const Exchange &p, const Line &l, u32 exchange, u32 pas
 	}
 }
 
-// reduce_pass reduces the own range, and with publish shows each row to all.
+// reduce_group reduces up to n rows of the own range, from row k of a pass on, and with
+// publish shows each to all.
+template <class T, u32 line, bool whole, int n>
+RL_DEVICE bool reduce_group(const Exchange &p, const Line &l, u32 exchanges, u32 pass, u32 k, u32 limit)
+{
+	const Span own = span(p.in, p.own_in, p.own_bytes), out = span(p.out, p.own_out, p.own_bytes);
+	Pair v[n];
+	if (!reduce_rows<T, line, whole, n>(p, l, pass, exchanges, own, k, limit, v))
+		return false;
+#pragma unroll
+	for (int j = 0; j < n; j++) {
+		u32 r = k + j * l.warps;
+		if (r >= limit)
+			continue;
+		keep_pair<line, whole>(l, out, row_of(l, pass, r), v[j]);
+		for (u32 i = 0; p.publish && i < p.count; i++) {
+			const Peer &peer = p.peers[(p.position + i) % p.count];
+			Leg w = leg(p, l, peer, epoch_of(p, peer) + pass * exchanges + 2);
+			send_pair<line>(l, w, r, v[j]);
+		}
+	}
+	return true;
+}
+
 template <class T, u32 line, bool whole, int n>
 RL_DEVICE bool reduce_pass(const Exchange &p, const Line &l, u32 exchanges, u32 pass)
 {
-	const Span own = span(p.in, p.own_in, p.own_bytes), out = span(p.out, p.own_out, p.own_bytes);
-	const u32 limit = pass_rows(l, rows<line>(own.bytes), pass);
-	for (u32 k = l.warp; k < limit; k += n * l.warps) {
-		Pair v[n];
-		if (!reduce_rows<T, line, whole, n>(p, l, pass, exchanges, own, k, limit, v))
+	const u32 limit = pass_rows(l, rows<line>(p.own_bytes), pass);
+	for (u32 k = l.warp; k < limit; k += n * l.warps)
+		if (!reduce_group<T, line, whole, n>(p, l, exchanges, pass, k, limit))
 			return false;
+	return true;
+}
+
+// gather_group takes up to n rows that a peer shows.
+template <u32 line, bool whole, int n>
+RL_DEVICE bool gather_group(const Exchange &p, const Line &l, const Peer &peer, u32 pass, u32 k, u32 limit)
+{
+	const Span s = span(p.out, peer.gather_at, peer.gather_bytes);
+	const Leg w = leg(p, l, peer, epoch_of(p, peer) + 2 * pass + 2);
+	Pair v[n];
+	if (!receive<line, n>(p, l, peer, w, k, l.warps, limit, v))
+		return false;
 #pragma unroll
-		for (int j = 0; j < n; j++) {
-			u32 r = k + j * l.warps;
-			if (r >= limit)
-				continue;
-			keep_pair<line, whole>(l, out, row_of(l, pass, r), v[j]);
-			for (u32 i = 0; p.publish && i < p.count; i++) {
-				const Peer &peer = p.peers[(p.position + i) % p.count];
-				Leg w = leg(p, l, peer, epoch_of(p, peer) + pass * exchanges + 2);
-				send_pair<line>(l, w, r, v[j]);
-			}
-		}
-	}
+	for (int j = 0; j < n; j++)
+		if (k + j * l.warps < limit)
+			keep_pair<line, whole>(l, s, row_of(l, pass, k + j * l.warps), v[j]);
 	return true;
 }
 
@@ -101,20 +125,46 @@ template <u32 line, bool whole, int n> RL_DEVICE bool gather_pass(const Exchange
 {
 	for (u32 i = 0; i < p.count; i++) {
 		const Peer &peer = p.peers[i];
-		const Span s = span(p.out, peer.gather_at, peer.gather_bytes);
-		const Leg w = leg(p, l, peer, epoch_of(p, peer) + 2 * pass + 2);
-		const u32 limit = pass_rows(l, rows<line>(s.bytes), pass);
+		const u32 limit = pass_rows(l, rows<line>(peer.gather_bytes), pass);
 		const u32 next = pass + 1 < passes ? pass_rows(l, rows<line>(peer.send_bytes), pass + 1) : 0;
 		for (u32 k = l.warp; k < limit; k += n * l.warps) {
-			Pair v[n];
-			if (!receive<line, n>(p, l, peer, w, k, l.warps, limit, v))
+			if (!gather_group<line, whole, n>(p, l, peer, pass, k, limit))
 				return false;
-#pragma unroll
-			for (int j = 0; j < n; j++)
-				if (k + j * l.warps < limit)
-					keep_pair<line, whole>(l, s, row_of(l, pass, k + j * l.warps), v[j]);
 			if (k < next)
 				send_rows<line, whole, n>(p, l, peer, 2 * pass + 3, pass + 1, k, next);
+		}
+	}
+	return true;
+}
+
+// pipelined is a call of one pass in which a warp is p.ahead groups of n rows further with what
+// it sends than with what it reduces, and with that than with what it gathers. Through host memory
+// rows are long on their way, and looks for them fill the link: who sends all of them first has it
+// filled out, and then in.
+template <class T, u32 line, bool whole, int n> RL_DEVICE bool pipelined(const Exchange &p, const Line &l)
+{
+	const u32 own = pass_rows(l, rows<line>(p.own_bytes), 0), step = n * l.warps;
+	u32 most = own;
+	for (u32 i = 0; i < p.count; i++) {
+		const u32 sent = pass_rows(l, rows<line>(p.peers[i].send_bytes), 0), gathered = pass_rows(l, rows<line>(p.peers[i].gather_bytes), 0);
+		most = sent > most ? sent : most;
+		most = gathered > most ? gathered : most;
+	}
+	const u32 lag = p.ahead * step;
+	for (u32 at = l.warp; at < most + 2 * lag; at += step) { // the group to be sent
+		for (u32 i = 0; i < p.count; i++) {
+			const Peer &peer = p.peers[(p.position + i) % p.count];
+			const u32 limit = pass_rows(l, rows<line>(peer.send_bytes), 0);
+			if (at < limit)
+				send_rows<line, whole, n>(p, l, peer, 1, 0, at, limit);
+		}
+		if (at >= lag && at - lag < own && !reduce_group<T, line, whole, n>(p, l, 2, 0, at - lag, own))
+			return false;
+		for (u32 i = 0; at >= 2 * lag && i < p.count; i++) {
+			const Peer &peer = p.peers[i];
+			const u32 limit = pass_rows(l, rows<line>(peer.gather_bytes), 0);
+			if (at - 2 * lag < limit && !gather_group<line, whole, n>(p, l, peer, 0, at - 2 * lag, limit))
+				return false;
 		}
 	}
 	return true;
@@ -126,6 +176,11 @@ template <class T, u32 line, bool whole, int n, int more> RL_DEVICE void reduce_
 {
 	const Line l = Line::of(p);
 	const u32 passes = p.peers[0].passes; // the same for all
+	if (p.publish && p.ahead && passes == 1) {
+		if (!pipelined<T, line, whole, n>(p, l))
+			return;
+		return advance(p, 2);
+	}
 	if (p.publish) {
 		send_pass<line, whole, more>(p, l, 1, 0);
 		for (u32 pass = 0; pass < passes; pass++)
