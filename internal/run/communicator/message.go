@@ -82,9 +82,10 @@ const (
 	messagePieces  = 8
 )
 
-// loanFor is where a message lies that is worth a wait for its receiver.
+// loanFor is where a message lies that is worth a wait for its receiver. A shorter one is
+// copied sooner, as in brief calls.
 func (c *Comm) loanFor(m *message) loan {
-	if len(m.buf) < lendFrom {
+	if len(m.buf) <= claimed {
 		return loan{}
 	}
 	return c.loanOf(m.buf)
