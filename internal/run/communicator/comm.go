@@ -52,6 +52,7 @@ type Comm struct {
 	patience   time.Duration
 	farFrom    time.Duration     // what a claim takes if a peer is far
 	outgrown   int               // bytes of buffers that caches do not keep
+	flooded    int               // and of those whose results go past them
 	warn       func(text string) // told once of an operation that has waited for patience
 	table      collective.Table
 	recorder   *telemetry.Recorder
@@ -113,6 +114,7 @@ func newComm(cfg Config, l layout, secret string, peers []peer, arena *shm.Arena
 		time:       sys.NewClock(),
 		farFrom:    farFrom,
 		outgrown:   outgrown,
+		flooded:    flooded,
 		partial:    make([]byte, max(l.segment, llPayload)),
 		terms:      make([]reduce.Source, 0, cfg.Size),
 		pieces:     make([]reduce.Source, cfg.Size),

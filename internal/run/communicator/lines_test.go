@@ -113,3 +113,20 @@ func TestWindowsPastTheCaches(t *testing.T) {
 		})
 	}
 }
+
+// So do results of large calls, wherever they begin.
+func TestOutputsPastTheCaches(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		together(t, n, nil, func(c *Comm) error {
+			c.flooded = 0
+			for _, count := range []int{1, 20_003, 150_001} {
+				for _, k := range []schedule.Collective{schedule.AllReduce, schedule.AllGather, schedule.AllToAll, schedule.Broadcast} {
+					if err := perform(c, Call{Collective: k, Count: count}); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+}

@@ -154,7 +154,7 @@ func (o *operation) try(next *counter) (bool, *Error) {
 	switch s.Kind {
 	case schedule.Copy:
 		if src, dst := o.call.In[at.in:at.in+size], o.call.Out[at.out:at.out+size]; !sys.Same(src, dst) {
-			copy(dst, src)
+			o.keep(dst, src)
 		}
 		return true, nil
 
@@ -190,7 +190,7 @@ func (o *operation) try(next *counter) (bool, *Error) {
 				return false, nil
 			}
 			if !o.offers(size) {
-				copy(dst, answer)
+				o.keep(dst, answer)
 			}
 			w.Taken()
 			return true, nil
@@ -203,7 +203,7 @@ func (o *operation) try(next *counter) (bool, *Error) {
 		if o.claims(s.Shared) {
 			o.take(s.Peer, next.round, dst, message)
 		} else {
-			copy(dst, message)
+			o.keep(dst, message)
 		}
 		r.Release()
 		return true, nil
