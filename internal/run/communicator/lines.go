@@ -83,19 +83,18 @@ func (c *Comm) outgrows(bytes int) bool { return 2*c.size*bytes >= c.outgrown }
 // what a call leaves: two ranks with 32 MiB each way, measured on an L3 that a host shares.
 const flooded = 128 << 20
 
-// floods reports whether what the call leaves goes to memory anyhow.
-func (o *operation) floods() bool {
+// footprint is how much the buffers of all ranks are together.
+func (o *operation) footprint() int {
 	in, out := o.call.In, o.call.Out
-	bytes := len(in) + len(out)
 	if sys.Overlap(in, out) {
-		bytes = max(len(in), len(out))
+		return o.comm.size * max(len(in), len(out))
 	}
-	return o.comm.size*bytes >= o.comm.flooded
+	return o.comm.size * (len(in) + len(out))
 }
 
 // keep copies what nobody else writes to the caller's output.
 func (o *operation) keep(dst, src []byte) {
-	if !o.floods() {
+	if o.footprint() < o.comm.flooded {
 		copy(dst, src)
 		return
 	}
@@ -198,7 +197,13 @@ func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, cl
 			more = true
 		}
 	}
-	if claim == 0 && !more && !(short && sys.Fetches()) {
+	// If twice as much is under way as makes copies go past the caches, so does what the kernel
+	// makes, from memory that stays in the first level and else has partial results.
+	flood := o.footprint() >= 2*o.comm.flooded && !wide
+	for i := range terms {
+		flood = flood && !terms[i].Wide
+	}
+	if claim == 0 && !more && !flood && !(short && sys.Fetches()) {
 		elements = len(dst) / element // nothing is to be found in the cache again
 	}
 	for at, n := 0, len(dst)/element; at < n; at += elements {
@@ -223,16 +228,25 @@ func (o *operation) combine(next *counter, dst []byte, terms []reduce.Source, cl
 			}
 		}
 		result := dst[at*element : end*element]
+		if flood {
+			result = o.comm.partial[:len(result)]
+		}
 		var also []byte
 		if first >= 0 {
 			also = copies[first][at*element : end*element]
 		}
 		o.kernel(result, also, wide, pieces, o.comm.size)
+		if flood {
+			sys.CopyPast(dst[at*element:end*element], result)
+		}
 		for i, there := range copies {
 			if there != nil && i != first {
 				put(there, at*element, result, past)
 			}
 		}
+	}
+	if flood {
+		sys.Fence()
 	}
 	forget(pieces)
 }

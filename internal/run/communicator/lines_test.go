@@ -116,8 +116,8 @@ func TestWindowsPastTheCaches(t *testing.T) {
 
 // So do results of large calls, wherever they begin.
 func TestOutputsPastTheCaches(t *testing.T) {
-	for _, n := range []int{2, 3} {
-		together(t, n, nil, func(c *Comm) error {
+	for _, algorithm := range []string{"ring", "tree", "oneshot", "direct"} {
+		together(t, 3, func(cfg *Config) { cfg.Algorithm = algorithm }, func(c *Comm) error {
 			c.flooded = 0
 			for _, count := range []int{1, 20_003, 150_001} {
 				for _, k := range []schedule.Collective{schedule.AllReduce, schedule.AllGather, schedule.AllToAll, schedule.Broadcast} {
