@@ -249,7 +249,7 @@ func TestMessagesFromWindows(t *testing.T) {
 			return err
 		}
 		defer Free(b)
-		for i, size := range []int{0, 1, lendFrom - 1, lendFrom, 300000, 1 << 20} {
+		for i, size := range []int{0, 1, claimed, claimed + 1, 300000, 1 << 20} {
 			for k := range b[:size] {
 				b[k] = byte(c.rank + i + k)
 			}

@@ -92,6 +92,7 @@ RL_DEVICE bool reduce_group(const Exchange &p, const Line &l, u32 exchanges, u32
 	return true;
 }
 
+// reduce_pass does so with all rows of a pass.
 template <class T, u32 line, bool whole, int n>
 RL_DEVICE bool reduce_pass(const Exchange &p, const Line &l, u32 exchanges, u32 pass)
 {
@@ -146,7 +147,8 @@ template <class T, u32 line, bool whole, int n> RL_DEVICE bool pipelined(const E
 	const u32 own = pass_rows(l, rows<line>(p.own_bytes), 0), step = n * l.warps;
 	u32 most = own;
 	for (u32 i = 0; i < p.count; i++) {
-		const u32 sent = pass_rows(l, rows<line>(p.peers[i].send_bytes), 0), gathered = pass_rows(l, rows<line>(p.peers[i].gather_bytes), 0);
+		const u32 sent = pass_rows(l, rows<line>(p.peers[i].send_bytes), 0);
+		const u32 gathered = pass_rows(l, rows<line>(p.peers[i].gather_bytes), 0);
 		most = sent > most ? sent : most;
 		most = gathered > most ? gathered : most;
 	}
